@@ -34,7 +34,7 @@ TEST(prints_the_remedy_of_a_finding_and_exits_with_1)
     CHECK(strstr(c->out, "\"facts\": {\"store\": \"file\"") != NULL);
 }
 
-TEST(a_store_that_is_not_there_is_not_made)
+TEST(doctor_does_not_create_a_missing_store)
 {
     const struct command *c;
     char path[300];

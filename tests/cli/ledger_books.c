@@ -219,7 +219,7 @@ static void round_trip(const char *form, const char *from, const char *wanted)
     bson_free(text);
 }
 
-TEST(a_book_comes_back_from_every_form_as_it_was)
+TEST(imports_a_ledger_from_every_format_without_a_difference)
 {
     truce_store *store = begin("book");
     char *wanted, from[400];

@@ -113,7 +113,7 @@ TEST(no_output_is_a_file_of_the_store_by_whatever_name)
                   __LINE__);
 }
 
-TEST(no_output_becomes_a_store_that_is_not_there_yet)
+TEST(refuses_to_write_output_to_the_path_of_a_new_store)
 {
     char later[700];
 

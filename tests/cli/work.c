@@ -113,7 +113,7 @@ TEST(one_program_answers_many_jobs)
     ANSWERS(0, "\"result\": {\"all\": 5}", NULL, "queue", "list", "--state", "done");
 }
 
-TEST(a_job_comes_with_all_that_belongs_to_it)
+TEST(passes_all_fields_of_a_job_to_the_program)
 {
     begin();
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"to\": [\"ada\", 1.5]}", "--timeout", "1h");

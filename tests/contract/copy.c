@@ -489,7 +489,7 @@ static void intrude(bool comparing, int64_t done, int64_t total, void *arg)
     CHECK_INT(report.differences, ==, 0);
 }
 
-TEST(the_first_of_two_concurrent_copies_gives_way)
+TEST(fails_the_first_of_two_concurrent_copies)
 {
     struct intruder intruder = {.from = copy_store("memory:"), .to = copy_store("memory:")};
     truce_copy_options options = {

@@ -97,7 +97,7 @@ static void fired(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_time_gives_one_job)
+TEST(enqueues_one_job_for_each_time)
 {
     rig_everywhere(fired);
 }
@@ -206,7 +206,7 @@ static void again(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_line_set_again_keeps_its_next_time_and_its_pause)
+TEST(a_replaced_cron_line_keeps_its_next_time_and_its_pause)
 {
     rig_everywhere(again);
 }
@@ -259,7 +259,7 @@ static void raced(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_time_gives_one_job_however_many_there_are)
+TEST(enqueues_one_job_for_each_time_with_many_schedulers)
 {
     rig_everywhere(raced);
 }

@@ -178,7 +178,7 @@ static int64_t count_in(const char *path)
     return count;
 }
 
-TEST(a_process_dies_before_or_after_the_effect)
+TEST(a_process_crashes_before_or_after_the_effect)
 {
     const char *directory = test_directory();
     char before[600], after[600];

@@ -15,7 +15,7 @@ static truce_store *open_file(void)
 
 CONTRACT_SUITE(open_file)
 
-TEST(a_closed_file_opens_again_with_everything_in_it)
+TEST(reopens_a_closed_file_with_all_its_documents)
 {
     truce_store_options options = {.must_exist = true};
     bson_t *document = test_bson("{'_id': 1, 'a': 'x'}");

@@ -158,7 +158,7 @@ TEST(every_form_leaves_the_same_document_and_counts_the_same)
     }
 }
 
-TEST(a_handle_for_maps_changes_arrays_and_the_other_way_round)
+TEST(a_handle_for_maps_changes_arrays_and_vice_versa)
 {
     for (int i = 0; i < item_ways_count; i++) {
         struct item_way other = item_ways[i];
@@ -540,7 +540,7 @@ TEST(every_change_raises_the_number_of_a_document_that_has_one)
     }
 }
 
-TEST(a_change_whose_answer_was_lost_is_found_by_its_revision)
+TEST(finds_a_change_whose_reply_was_lost_by_its_revision)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
 

@@ -301,7 +301,7 @@ static void looks_for_last(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_handle_that_knows_nothing_finds_the_last_number)
+TEST(finds_the_last_number_with_a_new_handle)
 {
     everywhere(looks_for_last);
 }

@@ -150,7 +150,7 @@ static void failures(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_that_fails_is_tried_again_and_dead_at_last)
+TEST(retries_a_failing_job_until_it_is_dead)
 {
     rig_everywhere(failures);
 }
@@ -338,7 +338,7 @@ static void wrong_clock(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_clock_that_is_wrong_takes_no_job_from_a_worker)
+TEST(takes_no_job_from_a_worker_because_a_clock_is_wrong)
 {
     rig_everywhere(wrong_clock);
 }
@@ -377,7 +377,7 @@ static void stale_rescue(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_rescue_takes_only_the_claim_that_was_watched)
+TEST(requeues_only_the_claim_that_was_observed)
 {
     rig_everywhere(stale_rescue);
 }
@@ -420,7 +420,7 @@ static void lease_lost_inside(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_lease_that_ends_while_the_effects_are_made_ends_them)
+TEST(stops_effects_when_their_lease_expires)
 {
     rig_everywhere(lease_lost_inside);
 }
@@ -761,7 +761,7 @@ static void pauses(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_paused_queue_gives_no_jobs)
+TEST(claims_no_job_of_a_paused_queue)
 {
     rig_everywhere(pauses);
 }

@@ -150,7 +150,7 @@ static void with_others(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(waits_for_other_jobs_before_its_time_and_its_place_in_the_lane)
+TEST(waits_for_other_jobs_before_its_time_and_its_lane_position)
 {
     rig_everywhere(with_others);
 }

@@ -114,7 +114,7 @@ static void worker_stands_still(truce_store *store, const struct setting *settin
     truce_queue_free(works);
 }
 
-TEST(keeps_the_job_of_a_worker_whose_clock_stands_still)
+TEST(keeps_the_job_of_a_worker_whose_clock_has_stopped)
 {
     rig_everywhere(worker_stands_still);
 }
@@ -320,7 +320,7 @@ static void alive(truce_store *store, const struct setting *setting)
     }
 }
 
-TEST(takes_no_job_of_a_living_worker_whatever_the_clocks_say)
+TEST(takes_no_job_of_a_live_worker_whatever_the_clocks_show)
 {
     rig_everywhere(alive);
 }

@@ -230,7 +230,7 @@ static void replaced(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_waiting_job_is_replaced_and_keeps_its_place)
+TEST(replaces_a_waiting_job_at_its_position)
 {
     rig_everywhere(replaced);
 }

@@ -216,7 +216,7 @@ static void ends(truce_store *store, const struct setting *setting)
     truce_pool_free(pool);
     truce_queue_free(queue);
 }
-TEST(a_job_ends_as_its_function_says)
+TEST(ends_a_job_as_its_function_returns)
 {
     on_every_setting(ends);
 }
@@ -326,7 +326,7 @@ static void cancelled(truce_store *store, const struct setting *setting)
     truce_pool_free(pool);
     truce_queue_free(queue);
 }
-TEST(a_job_that_is_cancelled_is_lost_to_its_pool)
+TEST(reports_a_cancelled_job_as_lost_to_its_pool)
 {
     on_one_setting(cancelled);
 }
@@ -382,7 +382,7 @@ static truce_status nothing(truce_job *job, void *arg, bson_error_t *error)
     return TRUCE_OK;
 }
 
-TEST(a_pool_outlives_the_failures_of_its_store)
+TEST(a_pool_continues_after_failures_of_its_store)
 {
     truce_store *store = open_setting(&settings[0]);
     truce_queue *queue = rig_queue(store, &settings[0], "mail");

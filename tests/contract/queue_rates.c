@@ -155,7 +155,7 @@ TEST(begins_at_most_one_rate_for_each_clock)
 
 /* The process whose clock is ahead is gone: the others do not wait until their clocks reach its
  * time. (Jobs of a lane that it delayed are delayed by its clock, as any job that it delays.) */
-TEST(continues_when_the_clock_that_was_ahead_is_gone)
+TEST(continues_after_the_clock_that_was_ahead_is_corrected)
 {
     for (int kind = OF_QUEUE; kind <= OF_POOL; kind++) {
         truce_store *store = open_setting(&settings[0]);

@@ -52,7 +52,7 @@ static void periods(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_period_has_one_job_although_that_has_ended)
+TEST(enqueues_one_job_in_a_period_even_if_it_has_ended)
 {
     rig_everywhere(periods);
 }
@@ -87,7 +87,7 @@ static void unclaimed(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_running_job_gives_up_its_key_to_a_later_one)
+TEST(releases_the_key_of_a_running_job_to_a_later_one)
 {
     rig_everywhere(unclaimed);
 }

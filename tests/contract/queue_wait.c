@@ -226,7 +226,7 @@ static void held(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(keeps_the_place_of_a_waiting_job_in_its_lane)
+TEST(keeps_the_position_of_a_waiting_job_in_its_lane)
 {
     rig_everywhere(held);
 }
@@ -302,7 +302,7 @@ TEST(a_queue_without_jobs_is_read_and_not_written)
 }
 
 /* No write wakes a caller that waits for a time. */
-TEST(a_waiting_worker_looks_again_when_a_job_is_due)
+TEST(a_waiting_worker_claims_again_when_a_job_is_due)
 {
     static const struct setting memory = {.name = "memory", .uri = "memory:"};
     truce_store *store = open_setting(&memory);

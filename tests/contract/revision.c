@@ -803,7 +803,7 @@ static void there_again(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(an_entry_of_a_document_that_is_there_again_stays_open)
+TEST(keeps_an_entry_open_if_its_document_exists_again)
 {
     on_every_store(there_again);
 }

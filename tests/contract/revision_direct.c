@@ -160,21 +160,21 @@ TEST(saves_by_one_call_of_the_store)
     truce_store_close(fault);
 }
 
-TEST(the_outcome_of_a_lost_answer_is_determined)
+TEST(determines_the_outcome_of_a_lost_reply)
 {
     check_losses((enum loss[4]){LOST_DONE}, false, TRUCE_OK);
     check_losses((enum loss[4]){LOST_UNDONE}, false, TRUCE_OK);
     check_losses((enum loss[4]){LOST_UNDONE, LOST_UNDONE, LOST_DONE}, false, TRUCE_OK);
 }
 
-TEST(a_lost_answer_that_cannot_be_determined_is_unknown)
+TEST(reports_unknown_if_the_outcome_of_a_lost_reply_cannot_be_determined)
 {
     check_losses((enum loss[4]){LOST_DONE}, true, TRUCE_UNKNOWN);
     check_losses((enum loss[4]){LOST_UNDONE}, true, TRUCE_UNKNOWN);
     check_losses((enum loss[4]){LOST_UNDONE, OTHERS_FIRST}, false, TRUCE_UNKNOWN);
 }
 
-TEST(reports_unknown_for_a_lost_answer_next_to_a_plain_write)
+TEST(reports_unknown_for_a_lost_reply_next_to_a_plain_write)
 {
     truce_store *store = open_store((enum loss[4]){LOST_UNDONE});
     truce_revision_outcome outcome;

@@ -702,7 +702,7 @@ static void larger_in_its_place(truce_store *store)
     }
 }
 
-TEST(a_replacement_needs_only_the_additional_room)
+TEST(a_replacement_needs_only_the_additional_space)
 {
     on_every_store(larger_in_its_place);
 }
@@ -795,7 +795,7 @@ static void some_second_best(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(an_operation_that_the_newest_beat_needs_room_of_its_own)
+TEST(an_operation_that_lost_to_the_newest_needs_its_own_space)
 {
     on_every_counted_store(some_second_best);
 }

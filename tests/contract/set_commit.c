@@ -299,7 +299,7 @@ static void outrun_later(const struct place *place)
     outrun(place, true);
 }
 
-TEST(an_operation_that_comes_between_is_a_conflict_of_the_commit)
+TEST(reports_a_concurrent_operation_as_a_conflict_of_the_commit)
 {
     everywhere(outrun_at_first);
     everywhere(outrun_later);
@@ -689,7 +689,7 @@ static void revisions(const struct place *place)
     CHECK_MEMBERS("CS 0");
 }
 
-TEST(a_revision_is_replaced_by_every_change_and_not_made_by_one)
+TEST(replaces_a_revision_with_every_change_and_never_creates_one)
 {
     everywhere(revisions);
 }

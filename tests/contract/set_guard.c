@@ -199,7 +199,7 @@ static void open_failing(struct place *place, truce_store *inner)
 
 /* The guard is stored before the first tombstone is removed. Otherwise a repeat that arrives
  * after the death of the collector, and before the next one, would be taken for a new operation. */
-TEST(a_collector_that_dies_leaves_nothing_that_comes_back)
+TEST(brings_no_element_back_after_a_collector_crashed)
 {
     static const struct model_operation both[] = {A(1, 0), R(2, 0)};
     truce_set_collected collected;

@@ -305,7 +305,7 @@ TEST(stores_any_number_of_void_numbers_as_one_range)
     place_close(&place);
 }
 
-TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
+TEST(loses_no_message_of_a_consumer_that_continues_after_collection)
 {
     enum { COUNT = 1600 };
     static int64_t numbers[COUNT];
@@ -478,7 +478,7 @@ TEST(keeps_records_that_are_added_while_they_are_archived)
     bson_destroy(place.key);
 }
 
-TEST(an_archive_that_cannot_be_written_takes_nothing_away)
+TEST(removes_nothing_if_the_archive_cannot_be_written)
 {
     bson_t *damaged =
         test_bson("{'_id': {'set': 'students.classes', 'source': 'a', 'shift': 60, 'block': 0,"

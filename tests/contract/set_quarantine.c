@@ -141,7 +141,7 @@ TEST(replays_only_quarantined_operations)
     close_place(&place);
 }
 
-TEST(a_replay_that_dies_anywhere_ends_applied_once)
+TEST(applies_a_replay_once_if_it_crashes_anywhere)
 {
     uint64_t step = server_under_test() ? 9 : 1;
     bool hit = true;

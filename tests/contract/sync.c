@@ -124,7 +124,7 @@ static void comes(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_copy_that_comes_or_moves_has_the_values_of_its_source)
+TEST(a_new_or_moved_copy_has_the_values_of_its_source)
 {
     rig_everywhere(comes);
 }
@@ -458,7 +458,7 @@ static void comes_again(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_source_that_comes_again_is_another_incarnation)
+TEST(a_recreated_source_is_another_incarnation)
 {
     rig_everywhere(comes_again);
 }
@@ -666,7 +666,7 @@ static void reports_arrays(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(an_array_that_comes_later_is_refused_or_reported)
+TEST(refuses_or_reports_a_later_array)
 {
     rig_everywhere(reports_arrays);
 }

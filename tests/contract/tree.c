@@ -641,7 +641,7 @@ static void keeps_tags(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(a_tag_keeps_its_version_until_it_goes)
+TEST(keeps_a_tagged_version_until_the_tag_is_removed)
 {
     rig_everywhere(keeps_tags);
 }

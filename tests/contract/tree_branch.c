@@ -71,7 +71,7 @@ static void goes_its_own_way(truce_store *store, const struct setting *setting)
     truce_tree_free(site);
 }
 
-TEST(a_branch_begins_as_a_version_and_goes_its_own_way)
+TEST(a_branch_begins_as_a_version_and_changes_independently)
 {
     rig_everywhere(goes_its_own_way);
 }

@@ -106,7 +106,7 @@ static void reader_stands_still(truce_store *store, const struct setting *settin
     truce_tree_free(tree);
 }
 
-TEST(keeps_the_version_of_a_reader_whose_clock_stands_still)
+TEST(keeps_the_version_of_a_reader_whose_clock_has_stopped)
 {
     rig_everywhere(reader_stands_still);
 }
@@ -147,7 +147,7 @@ static void reader_dies_late(truce_store *store, const struct setting *setting)
     reader_dies(store, -1000 * HOUR_MS);
 }
 
-TEST(removes_the_hold_of_a_dead_reader_whatever_its_clock_said)
+TEST(removes_the_hold_of_a_dead_reader_whatever_its_clock_showed)
 {
     rig_everywhere(reader_dies_ahead);
     rig_everywhere(reader_dies_late);
@@ -234,7 +234,7 @@ static void editor_lives(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(gives_up_no_edit_because_the_clock_of_a_collector_is_ahead)
+TEST(abandons_no_edit_because_the_clock_of_a_collector_is_ahead)
 {
     rig_everywhere(editor_lives);
 }
@@ -259,7 +259,7 @@ static void editor_dies(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(gives_up_a_silent_edit_after_a_day_whatever_the_clock_of_its_editor_said)
+TEST(abandons_an_idle_edit_after_a_day_whatever_its_editors_clock_showed)
 {
     rig_everywhere(editor_dies);
 }

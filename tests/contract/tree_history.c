@@ -197,7 +197,7 @@ static void is_cut_off(truce_store *store, const struct setting *setting)
     truce_tree_free(site);
 }
 
-TEST(an_import_that_is_cut_off_is_run_again)
+TEST(repeats_an_interrupted_import)
 {
     rig_everywhere(is_cut_off);
 }

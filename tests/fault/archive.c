@@ -369,7 +369,7 @@ TEST(repeats_calls_that_fail)
     world_close();
 }
 
-TEST(gives_the_log_up_at_its_limit_and_begins_a_generation)
+TEST(releases_the_log_at_its_limit_and_begins_a_generation)
 {
     REQUIRE(world_open() && insert_many(1, 5, 10));
     world.options.log_limit = 20000000;
@@ -865,7 +865,7 @@ static void check_moment(struct random *random, int64_t first_ms)
 
 /* A process dies right after its commit, before it has noted where the commit ends. Another process
  * may repeat the request and be answered long before the next commit. */
-TEST(knows_the_time_of_a_commit_whose_process_died_after_it)
+TEST(determines_the_time_of_a_commit_whose_process_crashed)
 {
     struct restore_options options = {0};
     struct restore_report report;
@@ -903,7 +903,7 @@ TEST(knows_the_time_of_a_commit_whose_process_died_after_it)
 }
 
 /* The target takes much longer than the shared page has times for. */
-TEST(knows_the_times_of_commits_while_the_target_does_not_answer)
+TEST(determines_the_times_of_commits_while_the_target_does_not_respond)
 {
     struct restore_options options = {0};
     struct restore_report report;

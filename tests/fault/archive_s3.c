@@ -511,7 +511,7 @@ static void *end_fault(void *arg)
 }
 
 /* A restore repeats a call that fails for a moment. */
-TEST(a_restore_survives_a_service_that_fails_for_a_moment)
+TEST(restores_from_a_service_that_fails_briefly)
 {
     static const int faults[] = {500, 503, 429, -1};
     bson_error_t error;
@@ -529,7 +529,7 @@ TEST(a_restore_survives_a_service_that_fails_for_a_moment)
     own_close();
 }
 
-TEST(names_what_the_service_answers)
+TEST(shows_the_reply_of_the_service)
 {
     bson_error_t error;
 

@@ -59,7 +59,7 @@ static bool sync_begins(void)
     return CHECK(!atomic_load(&sync_.out_since_ns));
 }
 
-TEST(an_answer_waits_until_its_commit_can_be_restored)
+TEST(replies_only_after_the_commit_can_be_restored)
 {
     bson_error_t error;
 
@@ -104,7 +104,7 @@ TEST(reports_what_a_failing_target_does_not_have)
 }
 
 /* A target that does not answer, and does not fail either. */
-TEST(refuses_writes_after_the_target_did_not_answer)
+TEST(refuses_writes_after_the_target_did_not_respond)
 {
     bson_error_t error;
 
@@ -134,7 +134,7 @@ TEST(refuses_writes_after_the_target_did_not_answer)
 }
 
 /* A target that fails for a moment delays a write. */
-TEST(a_write_waits_for_a_target_that_fails_for_a_moment)
+TEST(waits_with_a_write_while_the_target_fails_briefly)
 {
     bson_error_t error;
 
@@ -243,7 +243,7 @@ static void *answer_until_failure(void *arg)
 }
 
 /* One segment answers many callers. */
-TEST(one_segment_answers_many_callers)
+TEST(acknowledges_many_callers_with_one_segment)
 {
     pthread_t threads[CALLERS];
     struct verify_report report;

@@ -252,7 +252,7 @@ static void every_call(const struct setting *setting, bool twice)
     printf("%s: %d runs\n", setting->name, runs);
 }
 
-TEST(a_commit_that_dies_at_any_call_is_whole_or_nothing)
+TEST(applies_a_commit_completely_or_not_at_all_if_it_crashes_at_any_call)
 {
     truce__random_seed(&chance, 1);
     truce__environment_use(&no_sleep);

@@ -170,7 +170,7 @@ TEST(commits_of_the_journal_survive_power_cuts)
 }
 
 /* Relaxed commits may be lost, but only as a whole. */
-TEST(relaxed_commits_of_the_journal_are_lost_whole_or_not_at_all)
+TEST(loses_a_relaxed_journal_commit_completely_or_not_at_all)
 {
     uint64_t seed = test_seed();
     struct random random;

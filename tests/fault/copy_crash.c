@@ -74,23 +74,23 @@ static void run_all(enum trouble trouble, const char *what)
     CHECK_INT(at, >, 50);
 }
 
-TEST(a_copy_that_dies_before_any_call_is_ended_by_the_next)
+TEST(finishes_a_copy_that_crashed_before_any_call)
 {
     run_all(DIE_BEFORE, "died before its effect");
 }
 
-TEST(a_copy_that_dies_after_any_call_is_ended_by_the_next)
+TEST(finishes_a_copy_that_crashed_after_any_call)
 {
     run_all(DIE_AFTER, "died after its effect");
 }
 
-TEST(a_copy_that_loses_any_answer_is_ended_by_the_next)
+TEST(finishes_a_copy_that_lost_any_reply)
 {
     run_all(LOSE, "lost its answer");
 }
 
 /* A source without snapshots is read by calls of its own, each of which may fail. */
-TEST(a_copy_whose_source_fails_at_any_call_is_ended_by_the_next)
+TEST(finishes_a_copy_whose_source_failed_at_any_call)
 {
     truce_store_ops without_snapshots;
     truce_status status = TRUCE_IO;

@@ -269,7 +269,7 @@ static void damage_pages(bool sealed)
     }
 }
 
-TEST(changed_bytes_are_damage_and_never_answers)
+TEST(reports_changed_bytes_as_damage_and_never_returns_them)
 {
     REQUIRE(make());
     exact = true;

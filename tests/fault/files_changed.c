@@ -383,7 +383,7 @@ static truce_status read_cached(bool many, bson_error_t *error)
 }
 
 /* The cache alone would return the document forever. */
-TEST(a_cached_document_of_a_replaced_file_is_refused_before_long)
+TEST(refuses_a_cached_document_soon_after_its_file_was_replaced)
 {
     static const enum way ways[] = {REPLACE_BY_ITSELF, REMOVE_AND_CREATE};
     static const char *const of[] = {"", "-wal"};
@@ -411,7 +411,7 @@ TEST(a_cached_document_of_a_replaced_file_is_refused_before_long)
 }
 
 /* The process that still has the log moves all of it into the file. */
-TEST(a_log_that_was_removed_is_not_lost_if_the_store_is_closed)
+TEST(loses_no_data_if_the_log_was_removed_and_the_store_is_closed)
 {
     static const enum way ways[] = {REMOVE, MOVE_AWAY, REMOVE_AND_CREATE, REPLACE_BY_ITSELF};
 

@@ -199,7 +199,7 @@ static void play(size_t story, enum trouble trouble)
     (void)play_twice(story, trouble, 0);
 }
 
-TEST(a_process_that_dies_at_any_call_leaves_a_book_that_proves)
+TEST(leaves_a_provable_ledger_after_a_crash_at_any_call)
 {
     for (size_t story = 0; story < sizeof stories / sizeof *stories; story++) {
         play(story, DIE_BEFORE);
@@ -207,7 +207,7 @@ TEST(a_process_that_dies_at_any_call_leaves_a_book_that_proves)
     }
 }
 
-TEST(survives_a_second_death_during_recovery)
+TEST(survives_a_second_crash_during_recovery)
 {
     /* a commit of numbers makes many calls; fault/commit_crash tests a death at each of them */
     uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", book_has_slots() ? 42 : 28);
@@ -218,7 +218,7 @@ TEST(survives_a_second_death_during_recovery)
     }
 }
 
-TEST(an_answer_that_is_lost_at_any_call_moves_no_money_twice)
+TEST(moves_no_money_twice_if_a_reply_is_lost_at_any_call)
 {
     for (size_t story = 0; story < sizeof stories / sizeof *stories; story++) {
         if (stories[story].mechanism == TRUCE_MECHANISM_AUTO)

@@ -142,7 +142,7 @@ static void prepare(void)
     truce_store_close(store);
 }
 
-TEST(posters_killed_at_any_moment_pay_once_and_never_too_much)
+TEST(pays_once_and_never_too_much_if_posting_processes_are_killed)
 {
     struct killing killing = {.kills = 0};
     int stop[2], ended = 0;

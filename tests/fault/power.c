@@ -166,7 +166,7 @@ TEST(space_is_released_under_power_cuts)
     CHECK_INT(run.given, >, 0);
 }
 
-TEST(relaxed_writes_are_lost_whole_or_not_at_all)
+TEST(loses_a_relaxed_write_completely_or_not_at_all)
 {
     run.relaxed = true;
     run.pad = 100000;

@@ -263,7 +263,7 @@ static truce_queue *begin_queue(struct rig *rig)
     return queue;
 }
 
-TEST(a_claim_whose_answer_is_lost_is_found)
+TEST(finds_a_claim_whose_reply_was_lost)
 {
     struct rig rig;
     truce_queue *queue;
@@ -308,7 +308,7 @@ static bool lose_in_step(truce_mechanism mechanism, uint64_t at)
     return hit;
 }
 
-TEST(a_step_whose_answer_is_lost_is_not_done_again)
+TEST(repeats_no_step_whose_reply_was_lost)
 {
     uint64_t at = 1;
 

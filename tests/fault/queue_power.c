@@ -176,7 +176,7 @@ TEST(jobs_survive_power_cuts)
 }
 
 /* Relaxed effects may be lost, together with the end of their job. */
-TEST(jobs_whose_effects_are_relaxed_are_lost_whole)
+TEST(loses_a_job_with_relaxed_effects_completely_or_not_at_all)
 {
     uint64_t seed = test_seed();
     struct random random;

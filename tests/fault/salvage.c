@@ -178,7 +178,7 @@ static void check_complete(void)
 
 /* ---- files that are sound -------------------------------------------------------------------- */
 
-TEST(a_sound_file_is_saved_whole_and_left_as_it_is)
+TEST(salvages_an_undamaged_file_completely_and_does_not_change_it)
 {
     struct image after;
     bson_error_t error;

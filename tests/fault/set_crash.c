@@ -199,17 +199,17 @@ static void every_call(truce_set_options options)
     printf("  %d calls, each and each again\n", (int)calls);
 }
 
-TEST(survives_a_death_at_every_call_in_the_pipeline_form)
+TEST(survives_a_crash_at_every_call_in_the_pipeline_form)
 {
     every_call((truce_set_options){.form = TRUCE_SET_FORM_PIPELINE});
 }
 
-TEST(survives_a_death_at_every_call_in_the_classic_form)
+TEST(survives_a_crash_at_every_call_in_the_classic_form)
 {
     every_call((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC});
 }
 
-TEST(survives_a_death_at_every_call_if_the_store_merges)
+TEST(survives_a_crash_at_every_call_if_the_store_merges)
 {
     truce_store *store = server_or_memory();
     bool merges = store->capabilities & TRUCE_CAN_REWRITE;
@@ -219,12 +219,12 @@ TEST(survives_a_death_at_every_call_if_the_store_merges)
         every_call((truce_set_options){.form = TRUCE_SET_FORM_AUTO});
 }
 
-TEST(survives_a_death_at_every_call_in_the_layout_by_element)
+TEST(survives_a_crash_at_every_call_in_the_layout_by_element)
 {
     every_call((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
 }
 
-TEST(survives_a_death_at_every_call_with_lists_without_numbers)
+TEST(survives_a_crash_at_every_call_with_lists_without_numbers)
 {
     static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
 
@@ -279,7 +279,7 @@ TEST(a_store_that_lies_is_caught)
     CHECK_INT(caught, >, 3);
 }
 
-TEST(a_sequence_gives_each_number_once_whatever_answer_is_lost)
+TEST(assigns_each_sequence_number_once_if_any_reply_is_lost)
 {
     for (uint64_t at = 1; at <= 60; at += (uint64_t)test_scale("TRUCE_SET_CRASH_ONCE", 1)) {
         truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .at = at};

@@ -150,12 +150,12 @@ static void stop_everywhere(void (*act)(truce_tree *tree))
     CHECK_INT(enter_at, >, 3);
 }
 
-TEST(a_collector_that_was_stopped_stamps_nothing_that_landed_late)
+TEST(a_stopped_collector_stamps_no_write_that_arrived_late)
 {
     stop_everywhere(collect);
 }
 
-TEST(a_reader_that_was_stopped_sees_nothing_that_landed_late)
+TEST(a_stopped_reader_sees_no_write_that_arrived_late)
 {
     stop_everywhere(read_whole);
     stop_everywhere(read_some);
@@ -238,7 +238,7 @@ static truce_status keeping_bulk(truce_store *store, const truce_write *writes, 
     return plain_ops->bulk(store, writes, count, options, outcomes, error);
 }
 
-TEST(an_item_that_was_put_again_and_lands_late_does_nothing)
+TEST(ignores_a_late_write_of_an_item_that_was_written_again)
 {
     truce_store *store = server_or_memory();
     truce_tree *tree = rig_tree(store, NULL, 0);

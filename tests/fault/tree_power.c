@@ -101,7 +101,7 @@ __attribute__((constructor)) static void install(void)
     life_install();
 }
 
-TEST(every_version_is_whole_after_a_power_cut)
+TEST(every_version_is_complete_after_a_power_cut)
 {
     uint64_t seed = test_seed();
     struct random random;
@@ -112,7 +112,7 @@ TEST(every_version_is_whole_after_a_power_cut)
         life_power_cut(&life, &random);
 }
 
-TEST(every_version_is_whole_though_publishers_are_killed)
+TEST(every_version_is_complete_if_publishers_are_killed)
 {
     life_kill(&life, test_scale("TRUCE_PATTERN_ANSWERS", 60));
 }

@@ -331,7 +331,7 @@ TEST(a_crash_at_any_call_leaves_all_or_nothing)
     beside(NATIVE, SINGLE, 1, true, (struct turns_budget){.crashes = 1}, "native, single");
 }
 
-TEST(calls_that_are_lost_or_land_late_do_no_harm)
+TEST(tolerates_calls_that_are_lost_or_arrive_late)
 {
     beside(JOURNAL, SINGLE, 1, false, (struct turns_budget){.losses = 1, .lates = 1},
            "journal, single");

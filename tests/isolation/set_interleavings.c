@@ -366,7 +366,7 @@ static void check_takers(truce_store *store, const bool *crashed, void *arg)
     CHECK_INT(last, ==, 4);
 }
 
-TEST(gives_numbers_without_gaps_or_repeats_despite_lost_and_late_calls)
+TEST(assigns_numbers_without_gaps_or_repeats_despite_lost_and_late_calls)
 {
     struct takers takers;
     struct turns_run run = {.clients = 2,

@@ -93,7 +93,7 @@ static void at_every_call(void)
     CHECK_INT(at, >, 5);
 }
 
-TEST(repeated_publications_at_any_moment_make_one_version)
+TEST(creates_one_version_if_a_publication_is_repeated_at_any_time)
 {
     for (int way = 0; way < 4; way++) {
         others = way & 1;

@@ -452,7 +452,7 @@ TEST(reports_a_missing_fragment_at_a_resume)
     end();
 }
 
-TEST(a_stage_that_splits_comes_last_and_alone)
+TEST(allows_a_splitting_stage_only_at_the_end_and_alone)
 {
     begin();
 #define STAGES(S)                                                                                  \

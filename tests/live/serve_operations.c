@@ -255,7 +255,7 @@ static int64_t running(const struct asker *asker)
     return number;
 }
 
-TEST(a_call_that_is_killed_ends_and_the_others_go_on)
+TEST(ends_a_killed_call_and_continues_the_others)
 {
     bson_t document = BSON_INITIALIZER, *reply;
     struct asker asker = {0};

@@ -178,7 +178,7 @@ TEST(allows_idle_connections_without_logins)
     end();
 }
 
-TEST(a_message_that_comes_slowly_is_taken)
+TEST(accepts_a_message_that_arrives_slowly)
 {
     bson_t *command = test_bson(PING), *reply;
     struct buffer message = message_of(command, 0);
@@ -200,7 +200,7 @@ TEST(a_message_that_comes_slowly_is_taken)
 }
 
 /* The answers are longer than the system's socket buffers. */
-TEST(a_client_that_reads_nothing_ends)
+TEST(disconnects_a_client_that_reads_nothing)
 {
     char *text = bson_malloc0(8 * 1024 * 1024 + 1), *json;
     bson_t *command;

@@ -362,7 +362,7 @@ TEST(ends_old_transactions_and_blocks_no_others)
     end();
 }
 
-TEST(a_transaction_is_as_large_as_it_may_be_and_no_larger)
+TEST(accepts_a_transaction_of_the_maximum_size_and_none_larger)
 {
     char *text = bson_malloc(11001000), *at;
 

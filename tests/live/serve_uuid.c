@@ -165,7 +165,7 @@ TEST(a_command_with_a_uuid_is_of_that_collection_or_is_refused)
     end();
 }
 
-TEST(a_uuid_goes_with_a_collection_that_is_renamed)
+TEST(a_renamed_collection_keeps_its_uuid)
 {
     char uuid[100], other[100], text[400];
 

@@ -28,7 +28,7 @@ static void run_seeds(uint64_t first, long count)
     CHECK_INT(committed, >, count / 2);
 }
 
-TEST(the_first_seeds_are_serializable_and_come_to_rest)
+TEST(the_first_seeds_are_serializable_and_reach_a_final_state)
 {
     run_seeds(1, 2000);
 }

@@ -97,12 +97,12 @@ TEST(every_transfer_ends_as_reported_in_random_runs)
     run_seeds(SIM_TRANSFER, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 300));
 }
 
-TEST(a_version_of_a_tree_is_seen_whole_in_the_first_seeds)
+TEST(readers_see_complete_versions_of_a_tree_in_the_first_seeds)
 {
     run_first_seeds(SIM_TREE, 200);
 }
 
-TEST(a_version_of_a_tree_is_seen_whole_in_random_runs)
+TEST(readers_see_complete_versions_of_a_tree_in_random_runs)
 {
     run_seeds(SIM_TREE, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
 }

@@ -25,7 +25,7 @@ static void check_path(const char *stages, const char *path, const char *wanted,
 
 #define ASKS(stages, path, wanted) check_path(stages, path, wanted, __LINE__)
 
-TEST(a_view_is_asked_by_the_field_that_the_collection_has)
+TEST(queries_a_view_by_the_field_of_the_collection)
 {
     ASKS("{'v': []}", "a.b", "a.b");
     ASKS("{'v': [{'$match': {'b': {'$gt': 1}}}]}", "a", "a");

@@ -291,7 +291,7 @@ TEST(a_connection_that_fails_at_any_call_loses_no_change)
     }
 }
 
-TEST(loses_no_change_if_a_publisher_dies_at_any_broker_call)
+TEST(loses_no_change_if_a_publisher_crashes_at_any_broker_call)
 {
     bool hit = true;
 
@@ -313,7 +313,7 @@ TEST(loses_no_change_if_a_publisher_dies_at_any_broker_call)
     }
 }
 
-TEST(a_publisher_that_dies_at_any_store_call_loses_no_change)
+TEST(loses_no_change_if_a_publisher_crashes_at_any_store_call)
 {
     for (int loses = 0; loses < 2; loses++) {
         bool hit = true;

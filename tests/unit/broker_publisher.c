@@ -131,7 +131,7 @@ static void publish_rest(struct publish_case *c)
     }
 }
 
-TEST(a_publisher_that_dies_at_any_store_call_loses_no_message)
+TEST(loses_no_message_if_a_publisher_crashes_at_any_store_call)
 {
     bool hit = true;
 
@@ -156,7 +156,7 @@ TEST(a_publisher_that_dies_at_any_store_call_loses_no_message)
     }
 }
 
-TEST(a_refusal_ends_the_publisher_and_the_jobs_stay)
+TEST(ends_the_publisher_after_a_refusal_and_keeps_the_jobs)
 {
     struct publish_case c;
     bson_error_t error = {0};

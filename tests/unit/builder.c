@@ -89,7 +89,7 @@ TEST(elements_are_numbered_beyond_ten_and_a_hundred)
     truce__arena_release(&arena);
 }
 
-TEST(keeps_the_place_of_a_field_that_is_set_again)
+TEST(keeps_the_position_of_a_field_that_is_set_again)
 {
     struct arena arena = ARENA_INIT;
     struct field_table table;

@@ -106,7 +106,7 @@ TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
                        .after_repair = "{'_id': 'a', 'n': 1}"});
 }
 
-TEST(an_intent_that_truce_did_not_write_is_left_alone)
+TEST(does_not_change_an_intent_that_truce_did_not_write)
 {
     run(&(struct rule){.document = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}",
                        .reported = "foreign-intent",
@@ -127,7 +127,7 @@ TEST(a_commit_past_its_lease_is_undone)
                        .after_repair = "{'_id': 'a', 'n': 1}"});
 }
 
-TEST(a_decided_commit_is_brought_to_its_end)
+TEST(completes_a_decided_commit)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_SET "]}",
                        .document = "{'_id': 'a', 'n': 1, " HELD "}",

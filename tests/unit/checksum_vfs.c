@@ -343,7 +343,7 @@ TEST(a_part_of_a_page_that_was_cut_is_damage)
     image_release(&image);
 }
 
-TEST(pages_that_changed_places_are_refused)
+TEST(refuses_pages_that_were_swapped)
 {
     struct image image;
     uint8_t page[KV_PAGE_BYTES];

@@ -111,7 +111,7 @@ static void refused(bson_t *command, int code)
     bson_destroy(command);
 }
 
-TEST(a_zero_within_a_text_does_not_end_it)
+TEST(does_not_end_a_string_at_a_nul_byte)
 {
     bson_t *command;
 

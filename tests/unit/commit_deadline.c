@@ -270,7 +270,7 @@ static void check_untouched(const struct setting *setting, want_function *functi
     truce_store_close(fault);
 }
 
-TEST(an_error_is_untouched_where_the_answer_is_ok)
+TEST(leaves_the_error_unchanged_if_the_status_is_ok)
 {
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
         if (strcmp(settings[s].uri, "memory:") != 0)

@@ -408,7 +408,7 @@ static truce_status lose_often(truce_commit *commit, void *arg, bson_error_t *er
     return status ? status : add_update(commit, "x", "a", NULL, "{'$inc': {'done': 1}}", error);
 }
 
-TEST(documents_are_not_taken_for_a_function_that_asks)
+TEST(reserves_no_documents_for_a_function_with_queries)
 {
     bson_error_t error;
     int runs = 0;

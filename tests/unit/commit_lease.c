@@ -115,7 +115,7 @@ TEST(a_commit_that_is_at_work_is_not_undone)
 }
 
 /* Each write of the owner's in turn, the renewals among them. */
-TEST(a_renewal_without_an_answer_is_made_again_at_the_next_step)
+TEST(repeats_a_renewal_without_a_reply_at_the_next_step)
 {
     bson_error_t error = {0};
 
@@ -126,7 +126,7 @@ TEST(a_renewal_without_an_answer_is_made_again_at_the_next_step)
 
 /* At this pace two renewals, each repeated at the next step, come in time. A third renewal, which
  * waits for a third of the lease each time, does not. */
-TEST(two_renewals_without_an_answer_are_each_made_again_at_once)
+TEST(repeats_each_of_two_renewals_without_a_reply_at_once)
 {
     bson_error_t error = {0};
 

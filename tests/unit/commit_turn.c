@@ -43,7 +43,7 @@ static void *stand_in_line(void *arg)
     return NULL;
 }
 
-TEST(gives_the_document_to_one_commit_at_a_time)
+TEST(passes_the_document_to_one_commit_at_a_time)
 {
     struct line line = {.turns = truce__key_locks_new()};
     pthread_t threads[8];

@@ -526,7 +526,7 @@ static void refuse(truce_status expected, const char *words)
         fprintf(stderr, "  %s\n", error.message);
 }
 
-TEST(a_store_that_is_no_file_is_refused)
+TEST(refuses_a_store_that_is_not_a_file)
 {
     bson_error_t error;
 

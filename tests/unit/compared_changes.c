@@ -53,7 +53,7 @@ TEST(a_missing_field_is_undefined_in_a_diff)
                "{'new': [{'$undefined': true}, 2], 'gone': [1, {'$undefined': true}]}");
 }
 
-TEST(the_order_of_fields_at_the_top_is_no_difference)
+TEST(ignores_the_order_of_top_level_fields)
 {
     check_diff("{'_id': 1, 'a': 1, 'b': 2}", "{'_id': 1, 'b': 2, 'a': 1}", "{}");
     check_diff("{'_id': 1, 'a': 1, 'b': 2, 'c': 3}", "{'_id': 1, 'd': 4, 'b': 5, 'a': 1}",
@@ -152,7 +152,7 @@ static void other_keys_meanwhile(truce_store *store, const struct setting *setti
     CHECK_DOCUMENT(store, "data", "a", "{'_id': 'a', 'n': 2, 'm': 9}");
 }
 
-TEST(a_change_of_another_key_is_no_conflict)
+TEST(reports_no_conflict_for_a_change_of_another_key)
 {
     on_every_setting(other_keys_meanwhile);
 }

@@ -73,7 +73,7 @@ TEST(accepts_words_as_lines)
     FIRES("@every 2h", NULL, "2026-01-01T23:00:00", "2026-01-02T01:00:00");
 }
 
-TEST(a_line_for_some_hours_goes_by_the_clocks_of_its_zone)
+TEST(a_line_for_some_hours_follows_the_local_time_of_its_zone)
 {
     FIRES("0 3 * * *", "Europe/Berlin", "2026-01-01T00:00:00", "2026-01-01T02:00:00");
     FIRES("0 3 * * *", "Europe/Berlin", "2026-07-01T00:00:00", "2026-07-01T01:00:00");
@@ -94,7 +94,7 @@ TEST(a_line_for_some_hours_goes_by_the_clocks_of_its_zone)
     FIRES("0 12 30 12 *", "Pacific/Apia", "2011-12-29T00:00:00", "2011-12-30T10:00:00");
 }
 
-TEST(a_line_for_all_hours_goes_by_real_time)
+TEST(a_line_for_all_hours_follows_elapsed_time)
 {
     FIRES("30 * * * *", "Europe/Berlin", "2026-10-25T00:30:00", "2026-10-25T01:30:00");
     FIRES("30 * * * *", "Europe/Berlin", "2026-03-29T00:30:00", "2026-03-29T01:30:00");

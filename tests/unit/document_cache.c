@@ -252,7 +252,7 @@ TEST(forgets_changed_documents_after_a_rolled_back_savepoint)
     truce__cache_free(cache);
 }
 
-TEST(a_collection_that_changes_as_a_whole_is_forgotten)
+TEST(drops_the_cached_documents_of_a_replaced_collection)
 {
     struct cache_lookup early, before;
 

@@ -20,7 +20,7 @@ static truce_store *open_one(void)
 static const uint8_t malformed[] = {16,   0,    0,    0,   2, 'a', 0, 0xff,
                                     0xff, 0xff, 0x7f, 'x', 0, 0,   0, 0};
 
-TEST(a_malformed_document_is_refused_by_every_call_in_every_place)
+TEST(refuses_a_malformed_document_in_every_argument_of_every_call)
 {
     bson_t document;
 

@@ -97,7 +97,7 @@ TEST(a_result_that_doubles_is_stopped)
     EXPRESSION_FAILS("{'$range': [-2147483648, 2147483647]}", "{}", 146);
 }
 
-TEST(a_value_that_nests_deeper_with_each_turn_is_stopped)
+TEST(stops_a_value_that_nests_deeper_with_each_iteration)
 {
     EXPRESSION_FAILS("{'$reduce': {'input': {'$range': [0, 100000]}, 'initialValue': '$a', "
                      "'in': ['$$value']}}",

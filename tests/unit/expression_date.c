@@ -89,7 +89,7 @@ TEST(text_of_many_forms_is_read_as_a_date)
     }
 }
 
-TEST(text_that_is_no_complete_date_is_refused)
+TEST(refuses_a_string_that_is_not_a_complete_date)
 {
     static const char *const wrong[] = {
         "",

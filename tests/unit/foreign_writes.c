@@ -113,7 +113,7 @@ static void make_closed(const char *name, int documents, int n)
     strcpy(path, kept);
 }
 
-TEST(a_file_that_is_written_over_while_it_is_open_is_refused)
+TEST(refuses_a_file_that_is_overwritten_while_it_is_open)
 {
     truce_store *second = NULL;
     bson_error_t error;
@@ -138,7 +138,7 @@ TEST(a_file_that_is_written_over_while_it_is_open_is_refused)
 }
 
 /* Without a writer, a reader checks the file, too, after a short time. */
-TEST(a_reader_sees_that_the_file_was_written_over)
+TEST(a_reader_detects_that_the_file_was_overwritten)
 {
     int64_t deadline_ns;
     truce_status status = TRUCE_OK;
@@ -354,7 +354,7 @@ TEST(a_damaged_log_is_not_moved_into_the_file_at_the_close)
 }
 
 /* As much is written as makes a checkpoint begin. */
-TEST(a_checkpoint_that_meets_a_damaged_frame_ends_the_writing)
+TEST(stops_writes_after_a_checkpoint_finds_a_damaged_frame)
 {
     truce_status status = TRUCE_OK;
     bson_error_t error;

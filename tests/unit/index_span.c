@@ -348,7 +348,7 @@ static bool has_one_order(const struct question *question)
     return question->options.min || question->options.max;
 }
 
-TEST(a_file_and_a_transaction_answer_as_memory_does)
+TEST(a_file_and_a_transaction_return_the_results_of_memory)
 {
     long left = test_scale("TRUCE_SPAN_QUESTIONS", 1500);
     bool same = true;

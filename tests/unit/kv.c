@@ -552,7 +552,7 @@ TEST(statements_of_many_tables_are_not_kept_for_ever)
     close_both();
 }
 
-TEST(files_whose_header_says_something_else_are_refused)
+TEST(refuses_files_with_another_header)
 {
     bson_error_t error;
     bool fresh;

@@ -175,7 +175,7 @@ TEST(refuses_a_path_that_is_not_a_regular_file_at_once)
     check_opens_with(1);
 }
 
-TEST(a_file_of_something_else_is_left_as_it_is)
+TEST(does_not_change_a_file_of_another_program)
 {
     static const size_t sizes[] = {1, 7, 8, 2000, sizeof(struct lock_page), 50000, LOCK_FILE_BYTES};
     static char letters[LOCK_FILE_BYTES];
@@ -378,7 +378,7 @@ static pid_t start_late_opener(int ready)
     test_child_exit();
 }
 
-TEST(a_process_that_comes_later_does_not_take_the_log_away)
+TEST(a_later_process_does_not_remove_the_log)
 {
     char log[420];
     bson_error_t error;

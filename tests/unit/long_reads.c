@@ -317,7 +317,7 @@ static void note_growth(truce_log_level level, const char *message, void *arg)
         __atomic_add_fetch(&growth_told, 1, __ATOMIC_RELAXED);
 }
 
-TEST(a_snapshot_keeps_the_log_and_its_end_lets_it_go)
+TEST(keeps_the_log_until_the_snapshot_ends)
 {
     const truce_store_hooks hooks = {.log = note_growth};
     const truce_store_options options = {.hooks = &hooks};

@@ -168,7 +168,7 @@ TEST(a_filter_of_many_fields_takes_a_few_steps_for_each)
     CHECK_INT((intmax_t)filter_of_fields(2 * WIDE), <=, 3 * (intmax_t)steps);
 }
 
-TEST(an_or_of_many_equalities_looks_for_each_element_once)
+TEST(an_or_of_many_equalities_searches_each_element_once)
 {
     CHECK_INT((intmax_t)filter_of_branches(WIDE, NULL), <=, 60);
     CHECK_INT((intmax_t)filter_of_branches(2 * WIDE, NULL), <=, 60);
@@ -214,7 +214,7 @@ TEST(all_of_many_values_wants_each)
     }
 }
 
-TEST(all_of_many_values_looks_for_each_element_once)
+TEST(all_of_many_values_searches_each_element_once)
 {
     CHECK_INT((intmax_t)filter_of_all(WIDE), <=, 8 * WIDE);
     CHECK_INT((intmax_t)filter_of_all(2 * WIDE), <=, 16 * WIDE);

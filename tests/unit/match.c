@@ -507,7 +507,7 @@ static bson_t *nested_numbers(uint32_t levels)
     return document;
 }
 
-TEST(a_path_of_numbers_ends_in_an_error_not_in_eternity)
+TEST(ends_a_path_of_numbers_with_an_error_in_bounded_time)
 {
     bson_t *document = nested_numbers(TRUCE_DOCUMENT_DEPTH_MAX / 2 - 1), filter = BSON_INITIALIZER;
     char path[161] = "0";

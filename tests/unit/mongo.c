@@ -258,7 +258,7 @@ TEST(refuses_a_uri_that_weakens_guarantees)
 #define DURABLE "{ \"w\" : \"majority\", \"j\" : true, \"wtimeout\" : 30000 }"
 #define RELAXED "{ \"w\" : \"majority\", \"j\" : false, \"wtimeout\" : 30000 }"
 
-TEST(every_write_asks_for_the_majority_and_the_disk)
+TEST(requests_majority_and_journal_with_every_write)
 {
     bson_t *document = test_bson("{'_id': 1}"), *update = test_bson("{'$set': {'a': 1}}"), shown;
     bson_t *index = test_bson("{'key': {'a': 1}}"), *out = test_bson("[{'$out': 'x'}]");

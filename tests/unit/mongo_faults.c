@@ -80,7 +80,7 @@ static void check_atomic(struct script script, truce_status wanted, int sent, in
                sizeof(struct atomic_case));
 }
 
-TEST(accepts_only_certain_answers_after_a_lost_commit_answer)
+TEST(accepts_only_certain_replies_after_a_lost_reply_to_a_commit)
 {
     struct script cut = {"commitTransaction", NULL, 1, 0};
     struct script open = {"commitTransaction", NULL, 3, 0};
@@ -155,7 +155,7 @@ static void check_token(const char *options, int line)
     bson_destroy(document);
 }
 
-TEST(gives_another_mongos_the_token_of_a_commit)
+TEST(sends_the_token_of_a_commit_to_another_mongos)
 {
     check_token("", __LINE__);
     check_token("directConnection=true", __LINE__);
@@ -234,7 +234,7 @@ static void check_change(enum verb verb, const char *reply, const char *then, tr
                sizeof(struct change_case));
 }
 
-TEST(does_not_report_a_write_as_refused_by_the_answer_to_its_retry)
+TEST(does_not_report_a_write_as_refused_by_the_reply_to_its_retry)
 {
     static const char *const lost[] = {
         NULL,
@@ -265,7 +265,7 @@ TEST(does_not_report_a_write_as_refused_by_the_answer_to_its_retry)
     wait_for_all();
 }
 
-TEST(reports_an_unstarted_write_by_the_answer_to_its_retry)
+TEST(reports_an_unstarted_write_by_the_reply_to_its_retry)
 {
     static const char not_primary[] =
         "{'ok': 0, 'code': 10107, 'errmsg': 'not primary', " RETRYABLE "}";
@@ -279,7 +279,7 @@ TEST(reports_an_unstarted_write_by_the_answer_to_its_retry)
 }
 
 /* In one thread, a lost answer of one call does not affect the next. */
-TEST(confines_a_lost_answer_to_its_call)
+TEST(limits_a_lost_reply_to_its_call)
 {
     static const enum verb verbs[] = {UPDATE, MODIFY};
     static const char *const names[] = {"update", "findAndModify"};

@@ -518,7 +518,7 @@ static void check_row(struct mongos *mongos, const struct row *row, truce_mechan
     }
 }
 
-TEST(every_row_of_the_table_of_layouts_is_as_it_is_promised)
+TEST(each_row_of_the_table_of_layouts_has_its_documented_guarantees)
 {
     static const truce_mechanism mechanisms[] = {TRUCE_MECHANISM_NATIVE, TRUCE_MECHANISM_JOURNAL};
     struct mongos *mongos = mongos_start();

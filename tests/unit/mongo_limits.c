@@ -447,7 +447,7 @@ static void *run_revived(void *arg)
     return NULL;
 }
 
-TEST(a_server_that_comes_back_is_waited_for)
+TEST(waits_for_a_server_that_restarts)
 {
     static enum call calls[] = {INSERT, MODIFY, FIND};
     pthread_t threads[3];

@@ -86,7 +86,7 @@ TEST(names_the_missing_names_of_a_pattern)
 
 /* ---- the library's own sizes and words ---- */
 
-TEST(the_library_says_which_one_it_is)
+TEST(returns_the_version_of_the_library)
 {
     int numbers[3];
 

@@ -152,7 +152,7 @@ static void try_everything(const char *name)
             run_statement(ways[i], name, statements[j]);
 }
 
-TEST(a_closed_store_is_no_database_for_other_programs)
+TEST(a_closed_store_is_not_a_database_for_other_programs)
 {
     struct image file;
 
@@ -165,7 +165,7 @@ TEST(a_closed_store_is_no_database_for_other_programs)
     check_opens(DOCUMENTS / 2);
 }
 
-TEST(a_killed_store_is_no_database_for_other_programs)
+TEST(a_killed_store_is_not_a_database_for_other_programs)
 {
     struct image file, log;
 
@@ -227,7 +227,7 @@ static _Noreturn void hold_open(void)
     test_child_exit();
 }
 
-TEST(an_open_store_is_no_database_for_other_programs)
+TEST(an_open_store_is_not_a_database_for_other_programs)
 {
     struct image file, log;
     int state;

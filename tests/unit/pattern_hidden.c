@@ -161,7 +161,7 @@ TEST(elements_are_added_to_a_set)
 }
 
 /* An index that differs in another option is a different index. */
-TEST(an_index_that_is_another_one_is_in_the_way)
+TEST(refuses_an_index_that_conflicts_with_another_one)
 {
     bson_t *made = test_bson("{'key': {'a': 1}, 'name': 'n', 'hidden': true}"),
            *same = test_bson("{'key': {'a': 1}, 'name': 'n'}"),

@@ -202,7 +202,7 @@ TEST(merge_hands_over_each_document_with_the_options_as_a_document)
     pipeline_world_release(&world);
 }
 
-TEST(union_with_gives_the_other_collection_behind_the_input)
+TEST(union_with_appends_the_other_collection_to_the_input)
 {
     struct pipeline_world world;
 
@@ -428,7 +428,7 @@ TEST(a_limit_pulls_no_more_than_it_needs)
     pipeline_world_release(&world);
 }
 
-TEST(a_field_that_is_unset_and_set_again_keeps_its_place)
+TEST(keeps_the_position_of_a_field_that_is_unset_and_set_again)
 {
     struct pipeline_world world;
 

@@ -159,7 +159,7 @@ TEST(restricts_the_searched_documents)
     pipeline_world_release(&world);
 }
 
-TEST(a_graph_within_a_lookup_knows_its_variables)
+TEST(a_graph_within_a_lookup_has_the_variables_of_the_lookup)
 {
     struct pipeline_world world;
 

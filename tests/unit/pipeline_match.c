@@ -114,7 +114,7 @@ TEST(moves_a_filter_on_the_group_key_before_the_group)
 }
 
 /* Filters that distinguish a missing field from null, or 1 from 1.0. */
-TEST(a_filter_that_is_no_comparison_stays_behind_a_group)
+TEST(keeps_a_filter_that_is_not_a_comparison_after_a_group)
 {
     static const char *const filters[] = {"'_id': {'$exists': true}",
                                           "'_id': {'$type': 'int'}",

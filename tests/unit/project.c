@@ -165,7 +165,7 @@ TEST(slice_with_an_array_to_take_from_is_an_expression)
                 "{'_id': 1, 'a': [1, 2, 3]}");
 }
 
-TEST(elem_match_shows_the_first_element_behind_the_other_fields)
+TEST(elem_match_appends_the_first_element_to_the_other_fields)
 {
     CHECK_SHOWN("{'_id': 1, 'b': 1, 'a': [{'k': 2, 'n': 1}]}",
                 "{'a': {'$elemMatch': {'k': 2}}, 'b': 1}",

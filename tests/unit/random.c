@@ -2,7 +2,7 @@
 
 #include "tests/support/test.h"
 
-TEST(one_seed_gives_one_sequence)
+TEST(generates_one_sequence_from_one_seed)
 {
     struct random a, b;
 

@@ -127,7 +127,7 @@ TEST(sorts_a_report_without_an_index)
     truce_store_close(store);
 }
 
-TEST(the_first_document_that_a_report_fails_on_ends_it)
+TEST(ends_a_report_at_the_first_document_that_fails)
 {
     bson_error_t error = {0};
     bson_t result;

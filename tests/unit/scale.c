@@ -83,7 +83,7 @@ TEST(repeats_a_run_from_its_seed)
     CHECK(memcmp(&first, &again, sizeof first) != 0);
 }
 
-TEST(a_caller_alone_waits_for_each_message)
+TEST(a_single_caller_waits_for_each_message)
 {
     struct scale_world world = scale_world_of(1, 0);
     struct scale_figure figure;
@@ -101,7 +101,7 @@ TEST(a_caller_alone_waits_for_each_message)
     }
 }
 
-TEST(a_write_is_answered_when_a_majority_has_it)
+TEST(acknowledges_a_write_after_a_majority_has_it)
 {
     struct scale_world world = scale_world_of(1, 0);
     const struct scale_operation *one = named("item: update");
@@ -139,7 +139,7 @@ TEST(shards_are_of_use_until_a_collection_on_one_of_them_is_full)
     CHECK(simulate("commit of 2 documents, journal", 100, 1600, 0).rate < 1.05 * one_shard / 3);
 }
 
-TEST(writes_of_one_document_are_one_behind_the_other)
+TEST(executes_writes_of_one_document_in_sequence)
 {
     struct scale_world world = scale_world_of(10, 0);
     double one_document = 1e9 / (double)world.write_ns, rate;

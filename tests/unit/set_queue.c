@@ -236,7 +236,7 @@ TEST(elements_that_are_documents_of_one_key_are_at_the_store_at_once)
     end(&stage);
 }
 
-TEST(operations_on_one_document_take_one_turn_together)
+TEST(combines_concurrent_operations_on_one_document)
 {
     struct stage stage;
 

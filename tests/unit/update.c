@@ -536,7 +536,7 @@ TEST(a_pipeline_keeps_the_id_and_the_limits)
     bson_destroy(before);
 }
 
-TEST(keeps_the_place_of_a_field_that_a_pipeline_removes_and_sets)
+TEST(keeps_the_position_of_a_field_that_a_pipeline_removes_and_sets)
 {
     struct updated kept = {.update = "[{'$unset': ['b', 'a']}, {'$set': {'n': 1, 'a': 7}}]",
                            .before = "{'_id': 1, 'a': 1, 'b': 2, 'c': 3}",

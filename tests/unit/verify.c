@@ -62,7 +62,7 @@ static void check(const char *const *lines, struct found *found)
         CHECK_TEXT(anomaly, found.names[0]);                                                       \
     } while (0)
 
-TEST(a_serial_history_is_right)
+TEST(accepts_a_serial_history)
 {
     GOOD("1 2 ok [['append', 'x', 1], ['append', 'y', 1]]",
          "3 4 ok [['r', 'x', [1]], ['append', 'x', 2], ['r', 'x', [1, 2]]]",
@@ -133,7 +133,7 @@ TEST(a_stale_read_breaks_real_time)
     WRONG("G1c-realtime", "5 6 ok [['append', 'x', 1]]", "1 2 ok [['r', 'x', [1]]]");
 }
 
-TEST(a_lost_update_is_seen)
+TEST(detects_a_lost_update)
 {
     WRONG("G2-item", "1 9 ok [['r', 'x', null], ['append', 'x', 1]]",
           "1 9 ok [['r', 'x', null], ['append', 'x', 2]]");
@@ -163,7 +163,7 @@ TEST(registers_without_an_order_are_not_linearizable)
           "1 9 ok [['r', 'y', null], ['w', 'x', 1]]");
 }
 
-TEST(a_value_without_the_one_before_it_is_lost)
+TEST(detects_a_lost_value_before_a_later_one)
 {
     WRONG("lost-append", "1 9 ok [['append', 'x', 1], ['append', 'x', 2]]",
           "1 9 ok [['r', 'x', [2]]]");
@@ -283,7 +283,7 @@ TEST(the_smallest_part_of_a_long_history_is_small)
     truce__verify_free(verify);
 }
 
-TEST(a_history_of_another_form_is_refused)
+TEST(refuses_a_history_of_another_format)
 {
     static const char *const bad[] = {
         "{}",

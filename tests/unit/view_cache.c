@@ -142,7 +142,7 @@ static void check_cuts(bool file)
     CHECK_INT(undecided, >, 0);
 }
 
-TEST(shows_all_of_a_commit_or_nothing_after_a_cut_at_any_place)
+TEST(shows_a_commit_completely_or_not_at_all_after_a_cut_at_any_offset)
 {
     check_cuts(false);
 }

@@ -148,7 +148,7 @@ TEST(shows_written_frames_to_reads_and_sizes)
     close_wal();
 }
 
-TEST(keeps_the_order_of_writes_at_other_places)
+TEST(keeps_the_order_of_writes_at_other_offsets)
 {
     REQUIRE(open_wal());
     CHECK_INT(write_frame(0, 'a', false), ==, SQLITE_OK);

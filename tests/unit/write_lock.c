@@ -73,7 +73,7 @@ TEST(waits_until_the_deadline_for_a_lock_held_by_another_process)
     truce__lock_close(&lock);
 }
 
-TEST(a_lock_dies_with_its_holder_and_so_do_claims)
+TEST(releases_the_lock_and_the_claims_of_a_dead_process)
 {
     bson_error_t error;
     struct lock lock;
@@ -142,7 +142,7 @@ TEST(a_forked_child_does_not_hold_the_lock)
 }
 
 /* Processes that request the lock all the time get it about equally often. */
-TEST(the_lock_is_taken_in_turn)
+TEST(distributes_the_lock_evenly_among_processes)
 {
     enum { PROCESSES = 4 };
     long *turns = mmap(NULL, sizeof *turns * PROCESSES, PROT_READ | PROT_WRITE,
@@ -207,7 +207,7 @@ TEST(wakes_waiters_of_a_writer_that_died_before_its_notification)
 }
 
 /* The child dies while it waits for the lock. */
-TEST(a_waiter_that_is_killed_leaves_nothing_behind)
+TEST(a_killed_waiter_leaves_no_entry)
 {
     int64_t deadline_ns = in_ms(60000);
     bson_error_t error;
