@@ -202,7 +202,7 @@ static truce_status check_repair(struct inspector *by, const bson_t *commit, con
 
     if (!pending)
         return truce__journal_finish(&by->worker, commit, error);
-    status = truce__journal_abort(&by->worker, id, commit, "repaired: its lease was over", &changed,
+    status = truce__journal_abort(&by->worker, id, commit, "repaired: its lease had expired", &changed,
                                   error);
     return status || !changed ? status : truce__journal_clean(&by->worker, commit, error);
 }

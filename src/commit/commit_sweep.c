@@ -68,7 +68,7 @@ static truce_status sweep_undo(struct sweep *sweep, const char *collection, cons
     over = truce__journal_lease_over(worker, sweep_id_of(commit), commit);
     if (over)
         status = truce__journal_abort(worker, sweep_id_of(commit), commit,
-                                      "swept: its lease was over", &changed, error);
+                                      "swept: its lease had expired", &changed, error);
     else
         truce__journal_lease_observe(worker, sweep_id_of(commit), commit);
     sweep->report->undone += changed;

@@ -304,7 +304,7 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     /* If its lease has expired, aborts the commit. The caller then reads the document again
      * (CH1). */
     if (truce__journal_lease_over(worker, id, commit))
-        return truce__journal_abort(worker, id, commit, "its lease was over", &changed, error);
+        return truce__journal_abort(worker, id, commit, "its lease had expired", &changed, error);
     truce__journal_lease_observe(worker, id, commit);
     if (truce__journal_work_owns(id)) /* journal.c, CT8 */
         return truce__fail(

@@ -616,7 +616,7 @@ static void is_undone_or_not(truce_store *store, const struct setting *setting)
 {
     intrude_in = "truce_commits";
     intrude_on = "{'state': 'pending'}";
-    intrude_with = "{'$set': {'state': 'aborted', 'why': 'its lease was over'}}";
+    intrude_with = "{'$set': {'state': 'aborted', 'why': 'its lease had expired'}}";
     intrude_at_every_call(store, setting, take_at_last, is_no_aborted_one);
 }
 

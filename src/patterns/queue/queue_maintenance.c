@@ -566,7 +566,7 @@ static truce_status queue_check_turn(struct check *check, const char *collection
     const struct finding finding = {.rule = "job-lane",
                                     .collection = collection,
                                     .text =
-                                        "the job waits for its turn in a lane that does not exist",
+                                        "the job waits in a lane that does not exist",
                                     .repair = "let the job enter the lane again",
                                     .id = &turning.id};
     struct job_lane lane = {.name = ""};
