@@ -105,8 +105,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_open(truce_ledger *ledger,
                                                            const truce_ledger_account *account,
                                                            bson_error_t *error);
 /* Replaces all rules of an account, from the next transaction on. `currency` may be NULL. The
- * change of the rules gets a number of the account, so each transaction is checked against the rules
- * that were valid at its own number. If the account is not open, the call fails with
+ * change of the rules gets a number of the account, so each transaction is checked against the
+ * rules that were valid at its own number. If the account is not open, the call fails with
  * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_rules(truce_ledger *ledger,
                                                             truce_commit *commit,

@@ -112,7 +112,7 @@ static bool restore_base_is_there(const struct restoring *restoring, size_t end)
            restoring->list.names[end - needed].generation == restoring->list.names[end].generation;
 }
 
-static bool asks_for_earlier(const struct restoring *restoring)
+static bool wants_earlier(const struct restoring *restoring)
 {
     return restoring->options->at_commit || restoring->options->at_ms != INT64_MAX;
 }
@@ -132,7 +132,7 @@ static truce_status choose_base(struct restoring *restoring, bson_error_t *error
         if (restoring->list.names[i].kind != SEGMENT_END)
             continue;
         status = restore_read(restoring, i, true, error);
-        if (status == TRUCE_CORRUPT && asks_for_earlier(restoring)) {
+        if (status == TRUCE_CORRUPT && wants_earlier(restoring)) {
             /* An older base may be usable, because the replay then ends before the damaged
              * segment. */
             damaged = status;
@@ -423,7 +423,7 @@ static truce_status check_gap(const struct restoring *restoring, bson_error_t *e
         return TRUCE_OK;
     if (options->at_commit && restoring->report->commit >= options->at_commit)
         return TRUCE_OK;
-    if (!asks_for_earlier(restoring)) {
+    if (!wants_earlier(restoring)) {
         restoring->report->newer_generation = last->generation;
         return TRUCE_OK;
     }

@@ -129,10 +129,10 @@ static void segment_put_head(const struct segment_head *head, uint8_t *at)
     segment_put(&at, head->commit, 8);
     segment_put(&at, (uint64_t)head->latest_ms, 8);
     segment_put(&at, (uint64_t)head->made_ms, 8);
-    segment_put_bytes(&at, &head->place.salts, 8);
-    segment_put(&at, head->place.frames, 4);
-    segment_put(&at, head->place.sum[0], 4);
-    segment_put(&at, head->place.sum[1], 4);
+    segment_put_bytes(&at, &head->position.salts, 8);
+    segment_put(&at, head->position.frames, 4);
+    segment_put(&at, head->position.sum[0], 4);
+    segment_put(&at, head->position.sum[1], 4);
     segment_put(&at, head->base, 4);
     segment_put(&at, head->replay, 8);
     segment_put(&at, head->base_replay, 8);
@@ -163,10 +163,10 @@ static bool segment_take_head(const uint8_t *at, struct segment_head *head)
     head->commit = segment_take(&at, 8);
     head->latest_ms = (int64_t)segment_take(&at, 8);
     head->made_ms = (int64_t)segment_take(&at, 8);
-    segment_take_bytes(&at, &head->place.salts, 8);
-    head->place.frames = (uint32_t)segment_take(&at, 4);
-    head->place.sum[0] = (uint32_t)segment_take(&at, 4);
-    head->place.sum[1] = (uint32_t)segment_take(&at, 4);
+    segment_take_bytes(&at, &head->position.salts, 8);
+    head->position.frames = (uint32_t)segment_take(&at, 4);
+    head->position.sum[0] = (uint32_t)segment_take(&at, 4);
+    head->position.sum[1] = (uint32_t)segment_take(&at, 4);
     head->base = (uint32_t)segment_take(&at, 4);
     head->replay = segment_take(&at, 8);
     head->base_replay = segment_take(&at, 8);
@@ -232,16 +232,16 @@ static uint8_t *pages_find(const struct segment_pages *pages, uint32_t number)
  * pages. */
 static uint8_t *pages_add(struct segment_pages *pages, uint32_t number)
 {
-    uint32_t place = pages->count;
+    uint32_t position = pages->count;
 
-    if (place == SEGMENT_PAGES_MAX)
+    if (position == SEGMENT_PAGES_MAX)
         return NULL;
     if (!pages->versions)
         pages->versions = bson_malloc(SEGMENT_DATA_BYTES_MAX);
-    truce__hash_add(&pages->table, truce__hash_word(number), place);
-    pages->numbers[place] = number;
+    truce__hash_add(&pages->table, truce__hash_word(number), position);
+    pages->numbers[position] = number;
     pages->count++;
-    return pages->versions + place * (size_t)SEGMENT_PAGE_BYTES;
+    return pages->versions + position * (size_t)SEGMENT_PAGE_BYTES;
 }
 
 /* Returns the last version of the page. If the segment has no version of the page yet, returns
@@ -258,7 +258,7 @@ static uint8_t *pages_before(struct segment_pages *pages, uint32_t number)
     return version;
 }
 
-static bool words_differ(const uint8_t *before, const uint8_t *page, size_t at)
+static bool chunks_differ(const uint8_t *before, const uint8_t *page, size_t at)
 {
     return at < CHANGE_BYTES && memcmp(before + at, page + at, 8) != 0;
 }
@@ -268,7 +268,7 @@ static size_t change_next(const uint8_t *before, const uint8_t *page, size_t at)
 {
     while (at + CHANGE_STRIDE <= CHANGE_BYTES && !memcmp(before + at, page + at, CHANGE_STRIDE))
         at += CHANGE_STRIDE;
-    while (at < CHANGE_BYTES && !words_differ(before, page, at))
+    while (at < CHANGE_BYTES && !chunks_differ(before, page, at))
         at += 8;
     return at;
 }
@@ -281,7 +281,8 @@ static size_t change_encode(const uint8_t *before, const uint8_t *page, uint8_t 
 
     for (size_t at = change_next(before, page, 0), end; at < CHANGE_BYTES;
          at = change_next(before, page, end)) {
-        for (end = at + 8; words_differ(before, page, end) || words_differ(before, page, end + 8);)
+        for (end = at + 8;
+             chunks_differ(before, page, end) || chunks_differ(before, page, end + 8);)
             end += 8;
         if ((size_t)(to - out) + 4 + (end - at) >= SEGMENT_PAGE_BYTES)
             return SEGMENT_PAGE_BYTES;

@@ -67,7 +67,7 @@ struct segment_head {
     int64_t clock_ms;
     char clock[SEGMENT_CLOCK_BYTES];
     /* The position in the log of the store up to which it is archived. */
-    struct kv_log_place place;
+    struct kv_log_position position;
     /* The number of the first segment that has frames of the current log, or of the first segment
      * of the generation. A base that begins now needs the segments from this one on. */
     uint64_t replay;

@@ -117,7 +117,7 @@ truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct du
         if (sync_has(sync, durable, number))
             return TRUCE_OK;
         if (!asked)
-            truce__archive_ask(durable->lock);
+            truce__archive_request(durable->lock);
         now_ns = truce__clock_monotonic_ns();
         /* Invariant 4. */
         if (now_ns >= end_ns)
@@ -127,7 +127,7 @@ truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct du
     /* Invariant 5. */
     if (end_ns != until_ns) {
         sync_note_stall(sync, began_ns);
-        truce__archive_ask(durable->lock);
+        truce__archive_request(durable->lock);
     }
     sync_reason(sync, reason);
     return truce__fail(TRUCE_UNKNOWN, error,

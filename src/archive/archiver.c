@@ -116,10 +116,10 @@ struct archiver {
     /* The claim of the archive (write_lock.h). */
     int claim;
     /* Two connections, and the number of the one with the read transaction that pins the log, or
-     * -1. The position of that snapshot is `held_place`. */
+     * -1. The position of that snapshot is `held_position`. */
     struct kv *kv[2];
     int held;
-    struct kv_log_place held_place;
+    struct kv_log_position held_position;
     struct kv_log *log;
     struct commit_times *times;
     /* The head of the last segment, and the hash of that segment. */
@@ -327,8 +327,9 @@ static void archiver_prepare(struct archiver *archiver, enum segment_kind kind)
 /* ---- the log -------------------------------------------------------------------------------- */
 
 /* Begins a snapshot whose position in the log is known. */
-static truce_status begin_at_place(const struct archiver *archiver, struct kv *kv,
-                                   struct kv_log_place *place, uint32_t *moved, bson_error_t *error)
+static truce_status begin_at_position(const struct archiver *archiver, struct kv *kv,
+                                      struct kv_log_position *position, uint32_t *moved,
+                                      bson_error_t *error)
 {
     truce_status status;
     uint32_t version;
@@ -338,7 +339,7 @@ static truce_status begin_at_place(const struct archiver *archiver, struct kv *k
         if (status)
             return status;
         if (truce__kv_snapshot(kv)->known) {
-            truce__kv_snapshot_place(kv, place, moved);
+            truce__kv_snapshot_position(kv, position, moved);
             return TRUCE_OK;
         }
         truce__kv_snapshot_end(kv);
@@ -357,7 +358,7 @@ static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_m
     uint32_t before = first - 1;
     size_t count, at = 0;
     const struct commit_time *times =
-        truce__commit_times_after(archiver->times, segment->head.place.salts, before, &count);
+        truce__commit_times_after(archiver->times, segment->head.position.salts, before, &count);
 
     for (uint32_t i = 0; i < segment->head.entries; i++) {
         bool known = false;
@@ -385,16 +386,16 @@ static truce_status ship_segment(struct archiver *archiver, uint32_t last, int64
 {
     struct segment *segment = &archiver->segment;
     struct segment_head *head = &segment->head;
-    uint32_t first = archiver->head.place.frames + 1;
+    uint32_t first = archiver->head.position.frames + 1;
     struct kv_log_frame frame;
     truce_status status = TRUCE_OK;
 
     archiver_prepare(archiver, SEGMENT_LOG);
     if (first == 1)
         head->replay = head->sequence + 1;
-    while (!status && head->place.frames < last &&
+    while (!status && head->position.frames < last &&
            !truce__segment_is_full(segment, &archiver->pages)) {
-        status = truce__kv_log_next(archiver->log, &head->place, last, &frame, error);
+        status = truce__kv_log_next(archiver->log, &head->position, last, &frame, error);
         if (status)
             break;
         truce__segment_add(segment, &archiver->pages, frame.page, frame.bytes, frame.pages_after);
@@ -415,7 +416,7 @@ static truce_status archiver_gap(struct archiver *archiver, bson_error_t *error)
                        "the log does not continue the archive, which needs a new generation");
 }
 
-static bool place_equal(const struct kv_log_place *a, const struct kv_log_place *b)
+static bool position_equal(const struct kv_log_position *a, const struct kv_log_position *b)
 {
     return a->salts == b->salts && a->frames == b->frames && a->sum[0] == b->sum[0] &&
            a->sum[1] == b->sum[1];
@@ -423,64 +424,64 @@ static bool place_equal(const struct kv_log_place *a, const struct kv_log_place 
 
 /* Finds the position of the next frame if the log has begun again since the last step. A commit
  * first begins the log in its index, then writes its header, and then its frames. */
-static truce_status follow_log(struct archiver *archiver, const struct kv_log_place *to,
+static truce_status follow_log(struct archiver *archiver, const struct kv_log_position *to,
                                bson_error_t *error)
 {
-    struct kv_log_place *place = &archiver->head.place, start;
+    struct kv_log_position *position = &archiver->head.position, start;
     truce_status status = TRUCE_OK;
 
-    if (place->salts != to->salts) {
-        if (archiver->held < 0 || !place_equal(place, &archiver->held_place))
+    if (position->salts != to->salts) {
+        if (archiver->held < 0 || !position_equal(position, &archiver->held_position))
             return archiver_gap(archiver, error);
-        *place = (struct kv_log_place){.salts = to->salts};
+        *position = (struct kv_log_position){.salts = to->salts};
     }
     if (!to->frames)
         return TRUCE_OK;
     status = truce__kv_log_start(archiver->log, &start, error);
     if (!status && start.salts != to->salts)
         status = archiver_gap(archiver, error);
-    if (!status && !place->frames)
-        *place = start;
+    if (!status && !position->frames)
+        *position = start;
     return status;
 }
 
 /* Archives the log up to a position at which a commit ends. Fails with CORRUPT if the log does not
  * continue what is archived. */
-static truce_status ship_log(struct archiver *archiver, const struct kv_log_place *to,
+static truce_status ship_log(struct archiver *archiver, const struct kv_log_position *to,
                              int64_t seen_ms, bson_error_t *error)
 {
-    struct kv_log_place *place = &archiver->head.place;
+    struct kv_log_position *position = &archiver->head.position;
     truce_status status = TRUCE_OK;
 
-    if (!place_equal(place, to))
+    if (!position_equal(position, to))
         status = follow_log(archiver, to, error);
     if (status || !to->frames)
         return status;
-    while (!status && place->frames < to->frames)
+    while (!status && position->frames < to->frames)
         status = ship_segment(archiver, to->frames, seen_ms, error);
-    if (!status && !place_equal(place, to))
+    if (!status && !position_equal(position, to))
         status = archiver_gap(archiver, error);
     return status;
 }
 
 /* Returns whether the log still has the frame at the position of the last segment (invariant 2).
  * Returns false for an empty log, which cannot be compared. */
-static bool log_has_place(struct archiver *archiver, const struct kv_log_place *to)
+static bool log_has_position(struct archiver *archiver, const struct kv_log_position *to)
 {
-    struct kv_log_place place = archiver->head.place, start;
+    struct kv_log_position position = archiver->head.position, start;
     struct kv_log_frame frame;
 
-    if (!place.frames || place.salts != to->salts || place.frames > to->frames)
+    if (!position.frames || position.salts != to->salts || position.frames > to->frames)
         return false;
-    if (place.frames == to->frames)
-        return place_equal(&place, to);
+    if (position.frames == to->frames)
+        return position_equal(&position, to);
     return !truce__kv_log_start(archiver->log, &start, NULL) && start.salts == to->salts &&
-           !truce__kv_log_next(archiver->log, &place, to->frames, &frame, NULL);
+           !truce__kv_log_next(archiver->log, &position, to->frames, &frame, NULL);
 }
 
 /* Begins a generation at a snapshot. Its first segment begins after the snapshot if all frames are
  * in the file, and otherwise at the first frame of the log. */
-static truce_status begin_generation(struct archiver *archiver, const struct kv_log_place *to,
+static truce_status begin_generation(struct archiver *archiver, const struct kv_log_position *to,
                                      uint32_t moved, bson_error_t *error)
 {
     struct segment_head *head = &archiver->head;
@@ -499,9 +500,9 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
     head->base_next = 1;
     archiver->base_read = false;
     if (moved == to->frames)
-        head->place = *to;
+        head->position = *to;
     else
-        status = truce__kv_log_start(archiver->log, &head->place, error);
+        status = truce__kv_log_start(archiver->log, &head->position, error);
     archiver->continues = !status;
     if (archiver->missing)
         snprintf(why, sizeof why, "segment %" PRIu64 " of generation %u is missing",
@@ -512,11 +513,11 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
     return status;
 }
 
-static truce_status archiver_continue(struct archiver *archiver, const struct kv_log_place *to,
+static truce_status archiver_continue(struct archiver *archiver, const struct kv_log_position *to,
                                       uint32_t moved, bson_error_t *error)
 {
     bool same = archiver->head.sequence && !archiver->gave_up && !archiver->gaps &&
-                log_has_place(archiver, to);
+                log_has_position(archiver, to);
 
     /* Invariant 9. */
     same = same && !archiver->missing;
@@ -529,12 +530,12 @@ static truce_status archiver_continue(struct archiver *archiver, const struct kv
     return begin_generation(archiver, to, moved, error);
 }
 
-static uint64_t unarchived_bytes(const struct archiver *archiver, const struct kv_log_place *to)
+static uint64_t unarchived_bytes(const struct archiver *archiver, const struct kv_log_position *to)
 {
-    const struct kv_log_place *place = &archiver->head.place;
+    const struct kv_log_position *position = &archiver->head.position;
     uint32_t archived =
-        archiver->continues && place->salts == to->salts && place->frames <= to->frames
-            ? place->frames
+        archiver->continues && position->salts == to->salts && position->frames <= to->frames
+            ? position->frames
             : 0;
 
     return (uint64_t)(to->frames - archived) * SEGMENT_PAGE_BYTES;
@@ -552,7 +553,7 @@ static void archiver_unpin(struct archiver *archiver)
 /* Ends a step in which the target did not store everything. The log after the old position stays
  * pinned up to the limit. Above the limit, the archiver no longer archives this log, and reports
  * that. */
-static void step_failed(struct archiver *archiver, const struct kv_log_place *to)
+static void step_failed(struct archiver *archiver, const struct kv_log_position *to)
 {
     uint64_t behind = unarchived_bytes(archiver, to);
     char text[64];
@@ -575,12 +576,12 @@ static void step_failed(struct archiver *archiver, const struct kv_log_place *to
     archiver_report(archiver, ARCHIVE_LIMIT, text);
 }
 
-static void step_succeeded(struct archiver *archiver, int next, const struct kv_log_place *to)
+static void step_succeeded(struct archiver *archiver, int next, const struct kv_log_position *to)
 {
     if (archiver->held >= 0)
         truce__kv_snapshot_end(archiver->kv[archiver->held]);
     archiver->held = next;
-    archiver->held_place = archiver->head.place;
+    archiver->held_position = archiver->head.position;
     archiver->gaps = 0;
     truce__archive_publish(archiver->lock, to);
 }
@@ -635,14 +636,14 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
 {
     int next = archiver->held == 0 ? 1 : 0;
     int64_t seen_ms = truce__clock_wall_ms(), seen_ns = truce__clock_monotonic_ns();
-    struct kv_log_place to;
+    struct kv_log_position to;
     uint32_t moved;
     truce_status status = truce__file_identity_check(archiver->lock, error);
 
     if (status)
         return status;
     archiver->durable = atomic_load(&archiver->lock->page->written);
-    status = begin_at_place(archiver, archiver->kv[next], &to, &moved, error);
+    status = begin_at_position(archiver, archiver->kv[next], &to, &moved, error);
     if (status)
         return status;
     if (archiver->gave_up && to.salts == archiver->gave_up_salts &&
@@ -651,7 +652,7 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
         truce__kv_snapshot_end(archiver->kv[next]);
         return TRUCE_OK;
     }
-    if (!archiver->continues || !place_equal(&archiver->head.place, &to))
+    if (!archiver->continues || !position_equal(&archiver->head.position, &to))
         status = truce__durable_sync(&archiver->engine->durable, error);
     if (!status && !archiver->log)
         status = truce__kv_log_open(archiver->engine->path, &archiver->log, error);
@@ -669,7 +670,7 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
     if (archiver->held < 0 && archiver->target_failed && archiver->head.sequence) {
         /* This is the first step: its snapshot pins the part that is not archived. */
         archiver->held = next;
-        archiver->held_place = to;
+        archiver->held_position = to;
     } else
         truce__kv_snapshot_end(archiver->kv[next]);
     if (archiver->target_failed)
@@ -828,13 +829,13 @@ static void archiver_succeeded(struct archiver *archiver)
 static truce_status archiver_repeat(struct archiver *archiver, bson_error_t *error)
 {
     struct kv *kv = archiver->kv[archiver->held == 0 ? 1 : 0];
-    struct kv_log_place to;
+    struct kv_log_position to;
     uint32_t moved;
     truce_status status = put_pending(archiver, error);
 
     if (!status || !archiver->target_failed)
         return status;
-    if (!begin_at_place(archiver, kv, &to, &moved, NULL)) {
+    if (!begin_at_position(archiver, kv, &to, &moved, NULL)) {
         truce__kv_snapshot_end(kv);
         step_failed(archiver, &to);
     }

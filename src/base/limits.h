@@ -20,7 +20,7 @@
 /* The bytes of the name of a collection, if the name of the database has one letter. */
 #define TRUCE_COLLECTION_NAME_MAX 253
 /* The bytes of a place (store/namespace_map.h): a namespace with "@" in front of it. */
-#define TRUCE_PLACE_NAME_MAX 256
+#define TRUCE_STORED_NAME_MAX 256
 /* The bytes of the name of an index. */
 #define TRUCE_INDEX_NAME_MAX 127
 /* The indexes of one collection, including the _id index. */
@@ -105,9 +105,9 @@
 #define TRUCE_SERVER_TRANSACTION_MS 60000
 
 /* The historical snapshots that a server stores. It evicts the least recently used one. */
-#define TRUCE_SERVER_PASTS_MAX 32
+#define TRUCE_SERVER_SNAPSHOTS_MAX 32
 /* The default lifetime of a historical snapshot. */
-#define TRUCE_SERVER_PAST_MS 300000
+#define TRUCE_SERVER_SNAPSHOT_MS 300000
 
 /* The depth of views that are defined on other views, as in MongoDB. */
 #define TRUCE_VIEW_DEPTH_MAX 20
@@ -123,9 +123,9 @@
 /* The longest time for which a fail point can block a command. */
 #define TRUCE_SERVER_BLOCK_MS_MAX 600000
 /* The bytes of the error messages of one command. Further errors have only a code. */
-#define TRUCE_SERVER_SENTENCES_BYTES (1024 * 1024)
+#define TRUCE_SERVER_ERRORS_BYTES (1024 * 1024)
 /* The bytes of replies to bulkWrite, and of lists, that clients have not read yet. */
-#define TRUCE_SERVER_ANSWERS_BYTES (64 * 1024 * 1024)
+#define TRUCE_SERVER_REPLIES_BYTES (64 * 1024 * 1024)
 /* The findings that one validate command reports. */
 #define TRUCE_SERVER_FINDINGS_MAX 1000
 /* The default of the time for a TLS handshake. */
@@ -135,9 +135,9 @@
 /* The default of the time after which a client that reads nothing of a reply is disconnected. */
 #define TRUCE_SEND_MS 120000
 /* The default of the time after which an idle connection that has not logged in is closed. */
-#define TRUCE_STRANGER_MS 300000
+#define TRUCE_UNAUTHENTICATED_MS 300000
 /* A connection that has not logged in is not evicted before this time. */
-#define TRUCE_STRANGER_FRESH_MS 2000
+#define TRUCE_UNAUTHENTICATED_FRESH_MS 2000
 /* The bytes of a message that a client sends before it logs in. */
 #define TRUCE_LOGIN_MESSAGE_BYTES_MAX (64 * 1024)
 /* The default of the delay after a failed login. */
@@ -185,7 +185,7 @@
 /* The minimum of the lease of a commit, whatever its deadline is. */
 #define COMMIT_LEASE_MS_LEAST 1000
 /* The default of the lease of the locks of truce_read_many. */
-#define COMMIT_LOOK_LEASE_MS 1000
+#define COMMIT_READ_LEASE_MS 1000
 /* The longest time for which one commit can block others. */
 #define COMMIT_LEASE_MS_MAX 600000
 /* The default deadline of a commit. */
@@ -194,10 +194,10 @@
 #define COMMIT_TRIES 100
 /* After this number of optimistic runs, and after COMMIT_TAKE_MS, a commit locks its documents
  * before it runs again. */
-#define COMMIT_TRIES_FREE 3
-#define COMMIT_TAKE_MS    100
+#define COMMIT_TRIES_FREE    3
+#define COMMIT_OPTIMISTIC_MS 100
 /* The time for which a commit waits for the per-key lock of a contended document. */
-#define COMMIT_TURN_MS 100
+#define COMMIT_LOCK_WAIT_MS 100
 /* A list of indexes is read again after this time. */
 #define COMMIT_INDEXES_FRESH_MS 5000
 
@@ -332,10 +332,10 @@
  * publishing settles one. */
 #define TREE_UNSETTLED 64
 /* The versions that one pass of the sweep settles. */
-#define TREE_SETTLE_ROUND 1000
+#define TREE_SETTLE_BATCH 1000
 /* The items that one pass of the sweep removes. The pass ends with the version that reaches this
  * number. */
-#define TREE_COLLECT_ROUND 100000
+#define TREE_COLLECT_BATCH 100000
 /* The lease of a hold on a tree. */
 #define TREE_LEASE_MS 600000
 /* An edit that is idle for longer is abandoned. */

@@ -1,7 +1,7 @@
 #include "base/reserved_fields.h"
 
-truce_status truce__room_check(const uint64_t *room, size_t words, const char *what,
-                               bson_error_t *error)
+truce_status truce__reserved_check(const uint64_t *room, size_t words, const char *what,
+                                   bson_error_t *error)
 {
     for (size_t i = 0; i < words; i++)
         if (room[i])

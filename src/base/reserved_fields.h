@@ -7,13 +7,13 @@
  */
 #include "base/status.h"
 
-truce_status truce__room_check(const uint64_t *room, size_t words, const char *what,
-                               bson_error_t *error);
+truce_status truce__reserved_check(const uint64_t *room, size_t words, const char *what,
+                                   bson_error_t *error);
 
 /* Returns OK or INVALID. `given` may be NULL. `what` is the name of its type. */
 #define ROOM_CHECK(given, what, error)                                                             \
-    ((given) ? truce__room_check((given)->reserved, sizeof(given)->reserved / sizeof(uint64_t),    \
-                                 what, error)                                                      \
+    ((given) ? truce__reserved_check((given)->reserved,                                            \
+                                     sizeof(given)->reserved / sizeof(uint64_t), what, error)      \
              : TRUCE_OK)
 
 #endif

@@ -72,7 +72,7 @@ struct item {
 };
 
 /* A partition in a commit: the last message that was applied, and the stored position. */
-struct consumer_place {
+struct consumer_partition {
     struct broker_position at;
     int64_t stored;
 };
@@ -98,10 +98,10 @@ struct consumer {
     truce_set_result *results;
     /* sources[i]: the index of the item that operations[i] comes from. */
     size_t *sources;
-    struct consumer_place *places;
-    /* The number of elements of `places`, which has one element for each partition in the
+    struct consumer_partition *partitions;
+    /* The number of elements of `partitions`, which has one element for each partition in the
      * commit. */
-    size_t places_count;
+    size_t partitions_count;
     /* The number of messages of the current batch, and its maximum. */
     size_t count, batch;
     /* The totals that the call returns. */
@@ -345,27 +345,28 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
 
 /* Finds the position of a message's partition in this commit. The result is NULL if the broker has
  * no positions. */
-static truce_status consumer_place(struct consumer *consumer, truce_commit *commit,
-                                   const struct broker_position *position,
-                                   struct consumer_place **found, bson_error_t *error)
+static truce_status consumer_partition(struct consumer *consumer, truce_commit *commit,
+                                       const struct broker_position *position,
+                                       struct consumer_partition **found, bson_error_t *error)
 {
-    struct consumer_place *place = consumer->places;
+    struct consumer_partition *partition = consumer->partitions;
     truce_status status;
 
     *found = NULL;
     if (!position->stream)
         return TRUCE_OK;
-    while (place < consumer->places + consumer->places_count &&
-           (place->at.partition != position->partition ||
-            strcmp(place->at.stream, position->stream) != 0))
-        place++;
-    *found = place;
-    if (place < consumer->places + consumer->places_count)
+    while (partition < consumer->partitions + consumer->partitions_count &&
+           (partition->at.partition != position->partition ||
+            strcmp(partition->at.stream, position->stream) != 0))
+        partition++;
+    *found = partition;
+    if (partition < consumer->partitions + consumer->partitions_count)
         return TRUCE_OK;
-    consumer->places_count++;
-    status = truce__inbox_position(NULL, commit, consumer->name, position, &place->stored, error);
-    place->at = *position;
-    place->at.offset = place->stored - 1;
+    consumer->partitions_count++;
+    status =
+        truce__inbox_position(NULL, commit, consumer->name, position, &partition->stored, error);
+    partition->at = *position;
+    partition->at.offset = partition->stored - 1;
     return status;
 }
 
@@ -378,30 +379,30 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
     struct consumer *consumer = part->consumer;
     truce_status status = TRUCE_OK;
 
-    consumer->places_count = 0;
+    consumer->partitions_count = 0;
     for (size_t i = 0; i < part->count && !status; i++) {
         struct item *item = &part->items[i];
         const struct broker_position *at = &item->message->position;
-        struct consumer_place *place;
+        struct consumer_partition *partition;
 
-        status = consumer_place(consumer, commit, at, &place, error);
+        status = consumer_partition(consumer, commit, at, &partition, error);
         if (status)
             return status;
         /* Invariant BI1 of inbox.h: the message took effect before: a repetition has no effect. */
-        if (place && at->offset <= place->at.offset) {
+        if (partition && at->offset <= partition->at.offset) {
             item->outcome = TRUCE_SET_DUPLICATE;
             continue;
         }
         if (!truce__effect_target_is_set(consumer->target) || item->reason ||
             consumer->options->replay)
             status = consumer_add(consumer, commit, item, error);
-        if (place)
-            place->at.offset = at->offset;
+        if (partition)
+            partition->at.offset = at->offset;
     }
-    for (size_t i = 0; i < consumer->places_count && !status; i++)
-        if (consumer->places[i].at.offset >= consumer->places[i].stored)
-            status = truce__inbox_move(commit, consumer->name, &consumer->places[i].at,
-                                       consumer->places[i].stored, error);
+    for (size_t i = 0; i < consumer->partitions_count && !status; i++)
+        if (consumer->partitions[i].at.offset >= consumer->partitions[i].stored)
+            status = truce__inbox_move(commit, consumer->name, &consumer->partitions[i].at,
+                                       consumer->partitions[i].stored, error);
     return status;
 }
 
@@ -743,8 +744,8 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
 /* Runs one iteration of the loop: receives a batch, applies and acknowledges it (a dry run only
  * shows it), and does the housekeeping. Sets *empty if the consumer was asked to end at an empty
  * queue and no message waits. *idle_ms is the time since the last message. */
-static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool *empty,
-                                  bson_error_t *error)
+static truce_status consumer_receive_batch(struct consumer *consumer, int *idle_ms, bool *empty,
+                                           bson_error_t *error)
 {
     truce_status status = consumer_gather(consumer, error);
 
@@ -780,7 +781,7 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
 
         status = consumer->broker ? TRUCE_OK : consumer_connect(consumer, &why);
         if (!status)
-            status = consumer_turn(consumer, &idle_ms, &empty, &why);
+            status = consumer_receive_batch(consumer, &idle_ms, &empty, &why);
         if (!status) {
             retry = 0;
             continue;
@@ -874,7 +875,7 @@ static truce_status consumer_begin(struct consumer *consumer, bson_error_t *erro
     consumer->operations = bson_malloc0(consumer->batch * sizeof *consumer->operations);
     consumer->results = bson_malloc0(consumer->batch * sizeof *consumer->results);
     consumer->sources = bson_malloc0(consumer->batch * sizeof *consumer->sources);
-    consumer->places = bson_malloc0(consumer->batch * sizeof *consumer->places);
+    consumer->partitions = bson_malloc0(consumer->batch * sizeof *consumer->partitions);
     consumer->counts.waiting = -1;
     consumer->counted_ns = truce__clock_monotonic_ns();
     if (!status)
@@ -901,7 +902,7 @@ static void consumer_end(struct consumer *consumer)
     bson_free(consumer->operations);
     bson_free(consumer->results);
     bson_free(consumer->sources);
-    bson_free(consumer->places);
+    bson_free(consumer->partitions);
     bson_free(consumer->name);
     bson_free(consumer->set_consumer);
     bson_free((char *)consumer->report.source);

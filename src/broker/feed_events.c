@@ -31,7 +31,7 @@ struct feed_item {
 
 /* A position in the feed. `operation` is the first entry of the operation at the position, and
  * `index` counts the events of the operation so far. */
-struct feed_place {
+struct feed_position {
     int64_t position, operation;
     int32_t index;
 };
@@ -41,12 +41,12 @@ struct feed_events {
     struct engine *engine;
     bson_oid_t feed;
     /* The name of the collection, as users and as the file know it. */
-    char *collection, place[PLACE_MAX];
+    char *collection, position[STORED_NAME_MAX];
     /* The source of the events, the name of the position, and the URL of the broker; owned. */
     char *source, *publisher, *to;
     /* The position up to which the broker has confirmed all events, and the position at which
      * reading continues. */
-    struct feed_place confirmed, reached;
+    struct feed_position confirmed, reached;
     /* The stored position, and the time when it was stored (monotonic). */
     int64_t stored, stored_ns;
     uint64_t seen;
@@ -199,8 +199,8 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
 static bool feed_events_sees(const struct feed_events *changes, const struct feed_entry *entry)
 {
     return feed_event_type(entry->kind) &&
-           (!strcmp(entry->collection, changes->place) ||
-            (entry->kind == FEED_RENAME && !strcmp(entry->other, changes->place)));
+           (!strcmp(entry->collection, changes->position) ||
+            (entry->kind == FEED_RENAME && !strcmp(entry->other, changes->position)));
 }
 
 /* Appends the event of an entry of the feed, if the reader sees it (a feed_take function). Returns
@@ -309,19 +309,19 @@ static bson_t *feed_events_filter(const struct feed_events *changes)
 /* Stores the position that was reached. */
 static truce_status feed_events_store(struct feed_events *changes, bson_error_t *error)
 {
-    const struct feed_place *place = &changes->reached;
+    const struct feed_position *position = &changes->reached;
     bson_t *filter = feed_events_filter(changes);
-    bson_t *update = BCON_NEW("$set", "{", "feed", BCON_OID(&changes->feed), "position",
-                              BCON_INT64(place->position), "operation",
-                              BCON_INT64(place->operation), "index", BCON_INT32(place->index), "to",
-                              BCON_UTF8(changes->to), "collection", BCON_UTF8(changes->collection),
-                              "time", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    bson_t *update = BCON_NEW(
+        "$set", "{", "feed", BCON_OID(&changes->feed), "position", BCON_INT64(position->position),
+        "operation", BCON_INT64(position->operation), "index", BCON_INT32(position->index), "to",
+        BCON_UTF8(changes->to), "collection", BCON_UTF8(changes->collection), "time",
+        BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     truce_write_options options = {.upsert = true};
     truce_status status =
         truce_update(changes->store, BROKER_OUTBOX, filter, update, &options, NULL, error);
 
     if (!status) {
-        changes->stored = place->position;
+        changes->stored = position->position;
         changes->stored_ns = truce__clock_monotonic_ns();
     }
     bson_destroy(update);
@@ -384,8 +384,8 @@ static truce_status feed_events_load(struct feed_events *changes, const struct f
     if (!status) {
         changes->stored = truce__field_number(&record, "position");
         changes->reached =
-            (struct feed_place){changes->stored, truce__field_number(&record, "operation"),
-                                (int32_t)truce__field_number(&record, "index")};
+            (struct feed_position){changes->stored, truce__field_number(&record, "operation"),
+                                   (int32_t)truce__field_number(&record, "index")};
         *lost = !bson_iter_init_find(&at, &record, "feed") || !BSON_ITER_HOLDS_OID(&at) ||
                 !bson_oid_equal(bson_iter_oid(&at), &state->spec.id) ||
                 changes->stored < state->horizon || changes->stored > state->last;
@@ -452,8 +452,8 @@ static truce_status feed_events_find_feed(struct feed_events *changes, int64_t f
 }
 
 /* Finds the name of the collection in the file. */
-static truce_status feed_events_find_place(struct feed_events *changes, const char **database,
-                                           bson_error_t *error)
+static truce_status feed_events_find_position(struct feed_events *changes, const char **database,
+                                              bson_error_t *error)
 {
     char own[DATABASE_NAME_MAX + 1];
     truce_status status;
@@ -464,12 +464,13 @@ static truce_status feed_events_find_place(struct feed_events *changes, const ch
                            "the feed omits %.80s, which is a collection of truce",
                            changes->collection);
     if (!*database) {
-        snprintf(changes->place, sizeof changes->place, "%s", changes->collection);
+        snprintf(changes->position, sizeof changes->position, "%s", changes->collection);
         return TRUCE_OK;
     }
     status = truce__own_database(truce__database_holder(changes->store), own, error);
     return status ? status
-                  : truce__place_of(own, *database, changes->collection, changes->place, error);
+                  : truce__stored_name_of(own, *database, changes->collection, changes->position,
+                                          error);
 }
 
 /* Begins without a usable position. */
@@ -489,7 +490,7 @@ static truce_status feed_events_begin_again(struct feed_events *changes,
         options->note(text, options->arg);
     }
     /* The stored position is a lower bound: no change after it is missed. */
-    changes->reached = (struct feed_place){.position = oldest ? state->horizon : state->last};
+    changes->reached = (struct feed_position){.position = oldest ? state->horizon : state->last};
     return feed_events_store(changes, error);
 }
 
@@ -502,7 +503,7 @@ static truce_status feed_events_begin(struct feed_events *changes,
     truce_status status = feed_events_find_feed(changes, options->feed_ms, &state, error);
 
     if (!status)
-        status = feed_events_find_place(changes, &database, error);
+        status = feed_events_find_position(changes, &database, error);
     if (status)
         return status;
     changes->feed = state.spec.id;

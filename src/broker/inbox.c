@@ -126,7 +126,8 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     bson_destroy(&document);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    /* Invariant BI3: the message has no record and is below the horizon: its record may have been removed. */
+    /* Invariant BI3: the message has no record and is below the horizon: its record may have been
+     * removed. */
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
@@ -198,7 +199,8 @@ truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
     if (stored < 0) {
         status = truce_commit_insert(commit, BROKER_INBOX, &record, error);
     } else {
-        /* Invariant BI2: another consumer may have moved the position further: never moves it back. */
+        /* Invariant BI2: another consumer may have moved the position further: never moves it
+         * back. */
         if (position->offset >= stored)
             status = truce_commit_replace(commit, BROKER_INBOX, &id, NULL, &record, error);
     }

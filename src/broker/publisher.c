@@ -175,7 +175,8 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
     for (size_t k = first; k < i; k++) {
         const char *other = truce__feed_events_event(publisher->changes, k)->key;
 
-        /* Invariant BF3 of feed_events.h: events of one key are in order. A change of the whole collection has no key and is in order with all events. */
+        /* Invariant BF3 of feed_events.h: events of one key are in order. A change of the whole
+         * collection has no key and is in order with all events. */
         if (!key || !other || !strcmp(key, other))
             return true;
     }
@@ -204,8 +205,8 @@ static truce_status publisher_send_events(struct publisher *publisher, bson_erro
 }
 
 /* Publishes a batch of changes. Sets *empty if there are no more. */
-static truce_status publisher_turn_changes(struct publisher *publisher, bool *empty,
-                                           bson_error_t *error)
+static truce_status publisher_publish_changes(struct publisher *publisher, bool *empty,
+                                              bson_error_t *error)
 {
     truce_status status = truce__feed_events_fill(publisher->changes, publisher->batch, error);
     size_t count = status ? 0 : truce__feed_events_count(publisher->changes);
@@ -279,8 +280,8 @@ static truce_status publisher_end_jobs(struct publisher *publisher, bson_error_t
 }
 
 /* Publishes a batch of jobs. Sets *empty if no job is ready. */
-static truce_status publisher_turn_jobs(struct publisher *publisher, bool *empty,
-                                        bson_error_t *error)
+static truce_status publisher_publish_jobs(struct publisher *publisher, bool *empty,
+                                           bson_error_t *error)
 {
     truce_status status = publisher_claim(publisher, error);
 
@@ -317,8 +318,8 @@ static truce_status publisher_run(struct publisher *publisher, bson_error_t *err
         truce_status status = publisher->broker ? TRUCE_OK : publisher_connect(publisher, &why);
 
         if (!status)
-            status = publisher->changes ? publisher_turn_changes(publisher, &empty, &why)
-                                        : publisher_turn_jobs(publisher, &empty, &why);
+            status = publisher->changes ? publisher_publish_changes(publisher, &empty, &why)
+                                        : publisher_publish_jobs(publisher, &empty, &why);
         if (!status) {
             retry = 0;
             continue;

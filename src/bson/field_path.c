@@ -101,7 +101,7 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
  * other and are searched as if there were no finder.
  */
 
-#define PLACES 8
+#define SLOTS 8
 /* From this search of a document on, a table saves more time than it costs. */
 #define ASKED_OFTEN 8
 /* The maximum size of all tables of a finder. */
@@ -116,22 +116,22 @@ struct table {
 
 struct field_finder_tables {
     struct arena arena;
-    struct table places[PLACES];
+    struct table slots[SLOTS];
     /* The index of the table that is evicted next. */
     uint32_t next;
 };
 
-static struct table *finder_place_of(struct field_finder_tables *tables, const uint8_t *document)
+static struct table *finder_slot_of(struct field_finder_tables *tables, const uint8_t *document)
 {
-    struct table *place;
+    struct table *slot;
 
-    for (uint32_t i = 0; i < PLACES; i++) {
-        if (tables->places[i].document == document)
-            return &tables->places[i];
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (tables->slots[i].document == document)
+            return &tables->slots[i];
     }
-    place = &tables->places[tables->next++ % PLACES];
-    *place = (struct table){.document = document};
-    return place;
+    slot = &tables->slots[tables->next++ % SLOTS];
+    *slot = (struct table){.document = document};
+    return slot;
 }
 
 /* Finds the field of that name and its offset in the document. */
@@ -189,7 +189,7 @@ struct value truce__field_finder_find_large(struct field_finder *finder, struct 
 
     if (!finder->tables)
         finder->tables = bson_malloc0(sizeof *finder->tables);
-    table = finder_place_of(finder->tables, document.data);
+    table = finder_slot_of(finder->tables, document.data);
     if (++table->asked == ASKED_OFTEN)
         finder_build(finder->tables, table, document, steps);
     if (!table->fields.room) {

@@ -83,8 +83,8 @@ static void numbering_read_side(struct arena *arena, struct numbering *numbering
 
     side->fields = truce__arena_take(arena, (side->count + 1) * sizeof *side->fields);
     side->numbers = truce__arena_take(arena, (side->count + 1) * sizeof *side->numbers);
-    side->places = truce__arena_take(arena, (numbering->room + 1) * sizeof *side->places);
-    memset(side->places, 0xff, (numbering->room + 1) * sizeof *side->places);
+    side->positions = truce__arena_take(arena, (numbering->room + 1) * sizeof *side->positions);
+    memset(side->positions, 0xff, (numbering->room + 1) * sizeof *side->positions);
     numbering->expected = 0;
     for (uint32_t i = 0; truce__fields_next(&fields); i++) {
         uint32_t number =
@@ -92,8 +92,8 @@ static void numbering_read_side(struct arena *arena, struct numbering *numbering
 
         side->fields[i] = fields;
         side->numbers[i] = number;
-        if (side->places[number] == ALIGNED_NONE)
-            side->places[number] = i;
+        if (side->positions[number] == ALIGNED_NONE)
+            side->positions[number] = i;
         else
             aligned->unique = false;
     }
@@ -123,13 +123,13 @@ bool truce__aligned_same_order(const struct aligned *aligned, int one, int other
     uint32_t least = 0;
 
     for (uint32_t i = 0; i < side->count; i++) {
-        uint32_t place = aligned->sides[other].places[side->numbers[i]];
+        uint32_t position = aligned->sides[other].positions[side->numbers[i]];
 
-        if (place == ALIGNED_NONE)
+        if (position == ALIGNED_NONE)
             continue;
-        if (place < least)
+        if (position < least)
             return false;
-        least = place;
+        least = position;
     }
     return true;
 }

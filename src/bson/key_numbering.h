@@ -45,8 +45,8 @@ struct aligned_side {
     struct fields *fields;
     /* numbers[i]: the number of the name of field i. */
     uint32_t *numbers;
-    /* places[n]: the position of the first field whose name has number n, or ALIGNED_NONE. */
-    uint32_t *places;
+    /* positions[n]: the position of the first field whose name has number n, or ALIGNED_NONE. */
+    uint32_t *positions;
     uint32_t count;
 };
 
@@ -65,15 +65,15 @@ void truce__align_fields(struct arena *arena, const struct value *documents, int
 static inline struct value truce__aligned_value(const struct aligned *aligned, int side,
                                                 uint32_t number)
 {
-    uint32_t place = aligned->sides[side].places[number];
+    uint32_t position = aligned->sides[side].positions[number];
 
-    return place == ALIGNED_NONE ? truce__value_missing()
-                                 : aligned->sides[side].fields[place].value;
+    return position == ALIGNED_NONE ? truce__value_missing()
+                                    : aligned->sides[side].fields[position].value;
 }
 
 static inline bool truce__aligned_has(const struct aligned *aligned, int side, uint32_t number)
 {
-    return aligned->sides[side].places[number] != ALIGNED_NONE;
+    return aligned->sides[side].positions[number] != ALIGNED_NONE;
 }
 
 /* Returns whether the common fields have the same order in both documents. */

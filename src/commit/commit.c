@@ -116,7 +116,7 @@ void truce__commit_entries_free(truce_commit *commit)
     for (uint32_t i = 0; i < commit->count; i++)
         truce__entry_free(commit->entries[i]);
     commit->count = 0;
-    truce__hash_release(&commit->places);
+    truce__hash_release(&commit->entry_numbers);
 }
 
 void truce_commit_free(truce_commit *commit)
@@ -191,13 +191,13 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
 }
 
 /* A commit with fewer entries than this compares them one by one and uses no hash table. */
-#define COMMIT_PLACES_LEAST 16
+#define COMMIT_NUMBERS_LEAST 16
 
-static void commit_fill_places(truce_commit *commit)
+static void commit_fill_entry_numbers(truce_commit *commit)
 {
-    truce__hash_release(&commit->places);
+    truce__hash_release(&commit->entry_numbers);
     for (uint32_t i = 0; i < commit->count; i++)
-        truce__hash_add(&commit->places, truce__entry_hash(commit->entries[i]), i);
+        truce__hash_add(&commit->entry_numbers, truce__entry_hash(commit->entries[i]), i);
 }
 
 /* Returns the entry of the same document, or NULL if the commit has none. */
@@ -205,14 +205,14 @@ static struct entry *commit_find_entry(truce_commit *commit, const struct entry 
 {
     struct hash_probe probe;
 
-    for (uint32_t i = 0; commit->count < COMMIT_PLACES_LEAST && i < commit->count; i++)
+    for (uint32_t i = 0; commit->count < COMMIT_NUMBERS_LEAST && i < commit->count; i++)
         if (truce__entry_compare(commit->entries[i], wanted) == 0)
             return commit->entries[i];
-    if (commit->count < COMMIT_PLACES_LEAST)
+    if (commit->count < COMMIT_NUMBERS_LEAST)
         return NULL;
-    if (commit->places.count != commit->count)
-        commit_fill_places(commit);
-    probe = truce__hash_probe(&commit->places, truce__entry_hash(wanted));
+    if (commit->entry_numbers.count != commit->count)
+        commit_fill_entry_numbers(commit);
+    probe = truce__hash_probe(&commit->entry_numbers, truce__entry_hash(wanted));
     while (truce__hash_next(&probe))
         if (truce__entry_compare(commit->entries[probe.number], wanted) == 0)
             return commit->entries[probe.number];
@@ -253,8 +253,8 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
         commit->entries = bson_realloc(commit->entries, commit->room * sizeof(struct entry *));
     }
     *found = truce__entry_new(collection, id);
-    if (commit->places.count && commit->places.count == commit->count)
-        truce__hash_add(&commit->places, truce__entry_hash(*found), commit->count);
+    if (commit->entry_numbers.count && commit->entry_numbers.count == commit->count)
+        truce__hash_add(&commit->entry_numbers, truce__entry_hash(*found), commit->count);
     commit->entries[commit->count++] = *found;
     return TRUCE_OK;
 }
@@ -268,10 +268,10 @@ bool truce__commit_marks(truce_commit *commit, const char *collection, const bso
 }
 
 /* Waits for the lock if another commit holds it (per_key_lock.c). */
-static void queue_up(truce_commit *commit, uint32_t place)
+static void join_wait_queue(truce_commit *commit, uint32_t stripe)
 {
-    if (truce__key_lock_busy(commit->locks, place))
-        truce__key_lock_acquire(&commit->lock, commit->locks, place, commit->worker.deadline_ns);
+    if (truce__key_lock_busy(commit->locks, stripe))
+        truce__key_lock_acquire(&commit->lock, commit->locks, stripe, commit->worker.deadline_ns);
 }
 
 static bool commit_may_queue_up(const truce_commit *commit)
@@ -282,7 +282,7 @@ static bool commit_may_queue_up(const truce_commit *commit)
 void truce__commit_queue_up(truce_commit *commit, const char *collection)
 {
     if (commit_may_queue_up(commit))
-        queue_up(commit, truce__key_lock_place_of_keys(collection));
+        join_wait_queue(commit, truce__key_lock_stripe_of_keys(collection));
 }
 
 /* Stores the document that was just read (NULL if it is missing) as the base of the entry. If the
@@ -307,7 +307,7 @@ static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_
     if (entry->known)
         return TRUCE_OK;
     if (commit_may_queue_up(commit))
-        queue_up(commit, truce__key_lock_place(entry));
+        join_wait_queue(commit, truce__key_lock_stripe(entry));
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, &why);
     truce__deadline_set(before_ns);
@@ -664,7 +664,7 @@ static truce_status keyed_find(truce_commit *commit, const char *collection, con
         else if (truce__is_only_read(commit->store))
             return truce__intent_see(commit->store, collection, document, error);
         else
-            status = truce__intent_meet(worker, collection, document, error);
+            status = truce__intent_complete_other(worker, collection, document, error);
         if (status)
             return status;
         bson_destroy(document);
@@ -780,7 +780,7 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
         status = keyed_is_there(commit, entry, &why);
         if (!status) {
             commit->lost = true;
-            commit->lost_at = truce__key_lock_place_of_keys(entry->collection);
+            commit->lost_stripe = truce__key_lock_stripe_of_keys(entry->collection);
             return truce__entry_conflict(entry, "was inserted by another writer under its key",
                                          error);
         }
@@ -982,7 +982,7 @@ static truce_status queries_check_held(truce_commit *commit, const char *collect
             TRUCE_LOCKED, error,
             "the commit whose function runs this query has locked a document of %s", collection);
     else if (!status)
-        status = truce__intent_meet(&commit->worker, collection, &document, error);
+        status = truce__intent_complete_other(&commit->worker, collection, &document, error);
     bson_destroy(&document);
     return status;
 }
@@ -1166,7 +1166,7 @@ static truce_status commit_run_native(truce_commit *commit, bson_error_t *error)
     if (commit->owner && status)
         truce__journal_drop(commit, why.message);
     else if (commit->owner)
-        truce__journal_let_go(commit);
+        truce__journal_release_entries(commit);
     if (status && error)
         *error = why;
     return status;
@@ -1213,7 +1213,7 @@ static truce_status commit_apply(truce_commit *commit, bson_error_t *error)
         return commit_failed(commit, error);
     if (!commit->count && !commit->options.key)
         return TRUCE_OK;
-    truce__hash_release(&commit->places);
+    truce__hash_release(&commit->entry_numbers);
     if (commit->count)
         qsort(commit->entries, commit->count, sizeof(struct entry *), commit_compare_entries);
     commit->worker.waits = 0;

@@ -23,7 +23,7 @@ struct truce_commit {
     uint32_t count, room;
     /* The numbers of the entries by their hashes. A lookup uses the table only if it has all
      * entries. */
-    struct hash_table places;
+    struct hash_table entry_numbers;
     /* The commit was applied, so nothing can be added any more. */
     bool applied;
     /* The result of truce_commit_apply. */
@@ -74,9 +74,9 @@ struct truce_commit {
      * commit holds (per_key_lock.h). */
     struct key_locks *locks;
     struct key_lock lock;
-    /* The last try lost on a document whose lock has the number `lost_at`. */
+    /* The last try lost on a document whose lock has the number `lost_stripe`. */
     bool lost;
-    uint32_t lost_at;
+    uint32_t lost_stripe;
     /* The function called something apart from the commit, and the call failed with LOCKED instead
      * of waiting (journal.c, CT2). */
     bool yielded;
@@ -112,7 +112,7 @@ bool truce__commit_marks(truce_commit *commit, const char *collection, const bso
 static inline void truce__commit_lost(truce_commit *commit, const struct entry *entry)
 {
     commit->lost = true;
-    commit->lost_at = truce__key_lock_place(entry);
+    commit->lost_stripe = truce__key_lock_stripe(entry);
 }
 
 /* Forgets the queries of a try and what they saw. */
@@ -145,7 +145,7 @@ truce_commit *truce__journal_work_set(truce_commit *commit);
  * none. */
 void truce__journal_drop(truce_commit *commit, const char *why);
 /* Frees the owner of a finished commit whose documents were taken first. */
-void truce__journal_let_go(truce_commit *commit);
+void truce__journal_release_entries(truce_commit *commit);
 
 /* Does what a read of the document by the commit does, without a message: the caller has just read,
  * for this try, that no such document exists. */

@@ -99,7 +99,7 @@ static truce_status held_document(struct check *check, const char *collection,
     status = TRUCE_OK;
     repaired = false;
     if (finding.rule && truce__check_repairs(by->check, &finding)) {
-        status = truce__intent_meet(&by->worker, collection, document, error);
+        status = truce__intent_complete_other(&by->worker, collection, document, error);
         repaired = !status;
         /* The commit document is corrupted, which is a finding of its own. */
         status = status == TRUCE_CORRUPT ? TRUCE_OK : status;
@@ -202,8 +202,8 @@ static truce_status check_repair(struct inspector *by, const bson_t *commit, con
 
     if (!pending)
         return truce__journal_finish(&by->worker, commit, error);
-    status = truce__journal_abort(&by->worker, id, commit, "repaired: its lease had expired", &changed,
-                                  error);
+    status = truce__journal_abort(&by->worker, id, commit, "repaired: its lease had expired",
+                                  &changed, error);
     return status || !changed ? status : truce__journal_clean(&by->worker, commit, error);
 }
 

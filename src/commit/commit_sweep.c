@@ -138,7 +138,7 @@ static truce_status sweep_strip_intent(struct sweep *sweep, const char *collecti
         return TRUCE_LOCKED; /* Another program wrote the field; the check reports the document. */
     if (bson_oid_equal(&commit, &stripping->busy))
         return TRUCE_LOCKED;
-    status = truce__intent_meet(worker, collection, document, error);
+    status = truce__intent_complete_other(worker, collection, document, error);
     sweep->report->stripped += worker->did - before;
     if (!status && worker->did == before)
         status = TRUCE_LOCKED;

@@ -384,8 +384,8 @@ static truce_status intent_foreign(const char *collection, bson_error_t *error)
         collection);
 }
 
-truce_status truce__intent_meet(struct worker *worker, const char *collection,
-                                const bson_t *document, bson_error_t *error)
+truce_status truce__intent_complete_other(struct worker *worker, const char *collection,
+                                          const bson_t *document, bson_error_t *error)
 {
     truce_status status;
     bson_oid_t id;
@@ -421,7 +421,7 @@ static truce_status read_free(struct worker *worker, const char *collection, con
                  (unguarded && truce__journal_at_work(document)))
             break;
         else
-            status = truce__intent_meet(worker, collection, document, error);
+            status = truce__intent_complete_other(worker, collection, document, error);
         if (status)
             break;
         bson_destroy(document);

@@ -84,11 +84,12 @@ static truce_status see_in_database(struct snapshot *snapshot, const char *colle
     truce_store *view;
     truce_status status;
 
-    truce__place_database("", collection, database);
+    truce__stored_name_database("", collection, database);
     if (!*database)
         return truce__intent_see(snapshot->base.inner, collection, seen, error);
     view = truce__database_open(snapshot->base.inner, "", database);
-    status = truce__intent_see(view, truce__place_name("", database, collection), seen, error);
+    status =
+        truce__intent_see(view, truce__stored_name_plain("", database, collection), seen, error);
     truce_store_close(view);
     return status;
 }
@@ -215,8 +216,9 @@ static bool is_of_commits(const char *collection)
 {
     char database[DATABASE_NAME_MAX + 1];
 
-    truce__place_database("", collection, database);
-    return !strcmp(*database ? truce__place_name("", database, collection) : collection, COMMITS);
+    truce__stored_name_database("", collection, database);
+    return !strcmp(*database ? truce__stored_name_plain("", database, collection) : collection,
+                   COMMITS);
 }
 
 static bool snapshot_is_read(const struct decorated_call *call)

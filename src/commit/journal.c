@@ -342,7 +342,7 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
 
     if (!status && !truce__intent_absent(&document)) {
         truce_assert(!prepare_is_ours(owner, &document));
-        status = truce__intent_meet(owner->worker, entry->collection, &document, error);
+        status = truce__intent_complete_other(owner->worker, entry->collection, &document, error);
     } else if (!status || status == TRUCE_NOT_FOUND) {
         status = entry->known ? truce__entry_same(entry, found, error)
                               : truce__entry_blame(entry, found, error);
@@ -425,7 +425,7 @@ static truce_status stub_refused(struct owner *owner, struct entry *entry, bson_
     if (status == TRUCE_NOT_FOUND) {
         status = key_refused(owner, entry, error);
     } else if (!status && !truce__intent_absent(&document)) {
-        status = truce__intent_meet(owner->worker, entry->collection, &document, error);
+        status = truce__intent_complete_other(owner->worker, entry->collection, &document, error);
     } else if (!status) {
         status = entry->read || entry->hold ? truce__entry_conflict(entry, "was inserted", error)
                                             : truce__entry_exists(entry, error);
@@ -1270,7 +1270,7 @@ static truce_status finish_taken(truce_commit *commit, bson_error_t *error)
     truce_status status;
 
     status = bring_through(commit->owner, error);
-    truce__journal_let_go(commit);
+    truce__journal_release_entries(commit);
     return status;
 }
 
@@ -1408,7 +1408,7 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
         truce__entry_free(old);
     }
     commit->count = count;
-    truce__hash_release(&commit->places);
+    truce__hash_release(&commit->entry_numbers);
     if (count)
         qsort(commit->entries, count, sizeof *commit->entries, take_compare_entries);
     return status;
@@ -1476,13 +1476,13 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
         status = journal_take_documents(owner, error);
     commit->worker.holding = !status && !*already;
     if (*already)
-        truce__journal_let_go(commit);
+        truce__journal_release_entries(commit);
     else if (status)
         truce__journal_drop(commit, "its documents could not be taken");
     return status;
 }
 
-void truce__journal_let_go(truce_commit *commit)
+void truce__journal_release_entries(truce_commit *commit)
 {
     bson_destroy(&commit->owner->post);
     bson_destroy(&commit->owner->held);
@@ -1496,5 +1496,5 @@ void truce__journal_drop(truce_commit *commit, const char *why)
     if (!commit->owner)
         return;
     truce__owner_give_up(commit->owner, why);
-    truce__journal_let_go(commit);
+    truce__journal_release_entries(commit);
 }

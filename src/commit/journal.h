@@ -120,8 +120,8 @@ bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
 /* Resolves the intent of `document`, which was just read: completes its commit, undoes it, or waits
  * briefly. Returns OK if the caller should read the document again, and LOCKED if the deadline
  * passed. */
-truce_status truce__intent_meet(struct worker *worker, const char *collection,
-                                const bson_t *document, bson_error_t *error);
+truce_status truce__intent_complete_other(struct worker *worker, const char *collection,
+                                          const bson_t *document, bson_error_t *error);
 
 /* Returns whether the lease of a pending commit (its document as just read) has expired: this
  * process has seen no renewal for the length of the lease (complete_commit.c, CH3). */

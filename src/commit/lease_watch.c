@@ -40,9 +40,9 @@ static struct watch *watch_find(const struct watches *watches, uint64_t thing)
 {
     size_t i = (size_t)thing & (watches->size - 1);
 
-    while (watches->places[i].thing && watches->places[i].thing != thing)
+    while (watches->slots[i].thing && watches->slots[i].thing != thing)
         i = (i + 1) & (watches->size - 1);
-    return &watches->places[i];
+    return &watches->slots[i];
 }
 
 static bool watch_is_full(const struct watches *watches)
@@ -50,7 +50,7 @@ static bool watch_is_full(const struct watches *watches)
     return (watches->count + 1) * 4 > watches->size * 3;
 }
 
-static bool watch_is_kept(const struct watch *watch, int64_t now_ns)
+static bool watch_is_current(const struct watch *watch, int64_t now_ns)
 {
     return watch->thing && now_ns - watch->last_ns < STALE_NS; /* CW1 */
 }
@@ -62,18 +62,18 @@ static void watches_rebuild(struct watches *watches, int64_t now_ns)
     size_t kept = 0;
 
     for (size_t i = 0; i < old.size; i++)
-        kept += watch_is_kept(&old.places[i], now_ns);
+        kept += watch_is_current(&old.slots[i], now_ns);
     *watches = (struct watches){.size = SIZE_FIRST, .rebuilt_ns = now_ns};
     while (watches->size < SIZE_MOST && kept * 2 > watches->size)
         watches->size *= 2;
-    watches->places = bson_malloc0(watches->size * sizeof *watches->places);
+    watches->slots = bson_malloc0(watches->size * sizeof *watches->slots);
     for (size_t i = 0; i < old.size; i++) {
-        if (watch_is_kept(&old.places[i], now_ns)) {
-            *watch_find(watches, old.places[i].thing) = old.places[i];
+        if (watch_is_current(&old.slots[i], now_ns)) {
+            *watch_find(watches, old.slots[i].thing) = old.slots[i];
             watches->count++;
         }
     }
-    bson_free(old.places);
+    bson_free(old.slots);
 }
 
 int64_t truce__watches_see(struct watches *watches, uint64_t thing, uint64_t state, int64_t now_ns)

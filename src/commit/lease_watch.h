@@ -36,7 +36,7 @@
 /* A table of the leases that a process has seen (lease_watch.c). */
 struct watches {
     /* The hash table, which lease_watch.c defines. Owned. */
-    struct watch *places;
+    struct watch *slots;
     /* The number of slots: a power of two, or 0 before the first use. */
     size_t size;
     /* The number of slots that are used. */
@@ -47,7 +47,7 @@ struct watches {
 
 static inline void truce__watches_free(struct watches *watches)
 {
-    bson_free(watches->places);
+    bson_free(watches->slots);
     *watches = (struct watches){0};
 }
 

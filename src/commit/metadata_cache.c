@@ -368,8 +368,8 @@ static bool is_keyed(const bson_t *indexes)
 }
 
 /* Reads the validator; {} if the store cannot return it. Writes are validated in any case. */
-static truce_status ask_validator(truce_store *store, const char *name, bson_t *validator,
-                                  bson_error_t *error)
+static truce_status read_validator(truce_store *store, const char *name, bson_t *validator,
+                                   bson_error_t *error)
 {
     truce_status status = TRUCE_UNKNOWN;
 
@@ -395,7 +395,7 @@ static truce_status metadata_load(truce_store *store, const char *name, bson_err
     if (status == TRUCE_NOT_FOUND) /* The collection does not exist, so it has no indexes. */
         status = TRUCE_OK;
     if (!status && !(store->capabilities & TRUCE_CAN_COMPARE))
-        status = ask_validator(store, name, &validator, error);
+        status = read_validator(store, name, &validator, error);
     if (!status) {
         metadata_lock(store);
         collection = metadata_collection_of(store, name);
@@ -471,7 +471,7 @@ truce_status truce__metadata_validator(truce_store *store, const char *name, bso
     /* The store is in this process, so a read is cheap. It waits for the disk only if a validator
      * exists. */
     if (store->capabilities & TRUCE_CAN_COMPARE)
-        return ask_validator(store, name, validator, error);
+        return read_validator(store, name, validator, error);
     for (;;) {
         metadata_recall(store, name, &fresh, &keyed, NULL, validator);
         if (fresh)

@@ -162,7 +162,7 @@ static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, co
 {
     bson_t *update = native_own(plan), set;
     bson_iter_t iter;
-    bool placed = false;
+    bool appended = false;
 
     truce_assert(bson_iter_init(&iter, operators));
     while (bson_iter_next(&iter)) {
@@ -180,9 +180,9 @@ static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, co
         bson_concat(&set, &old);
         BSON_APPEND_OID(&set, "_rev", rev);
         bson_append_document_end(update, &set);
-        placed = true;
+        appended = true;
     }
-    if (!placed) {
+    if (!appended) {
         bson_append_document_begin(update, "$set", 4, &set);
         BSON_APPEND_OID(&set, "_rev", rev);
         bson_append_document_end(update, &set);

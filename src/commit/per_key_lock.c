@@ -42,10 +42,10 @@
 
 /* The number of locks of documents, and the number of locks of unique keys. Both are powers of
  * two. */
-#define PLACES         64
-#define PLACES_OF_KEYS 16
+#define STRIPES         64
+#define STRIPES_OF_KEYS 16
 /* The maximum wait for the lock of contended keys. */
-#define COMMIT_TURN_KEYS_MS 1000
+#define COMMIT_LOCK_WAIT_KEYS_MS 1000
 
 /* A commit that waits for a lock. The mutex of the lock protects it. */
 struct waiter {
@@ -59,7 +59,7 @@ struct waiter {
 };
 
 /* One lock. Documents with the same hash, modulo the number of locks, share it. */
-struct place {
+struct stripe {
     pthread_mutex_t mutex;
     /* The queue of waiting commits, and the pointer at its end. Each waiter is on the stack of its
      * thread. */
@@ -72,7 +72,7 @@ struct place {
 /* All per-key locks of an open store. */
 struct key_locks {
     /* The locks of documents, followed by the locks of unique keys. */
-    struct place places[PLACES + PLACES_OF_KEYS];
+    struct stripe stripes[STRIPES + STRIPES_OF_KEYS];
 };
 
 /* The number of locks that commits of this thread hold (CP3). */
@@ -82,54 +82,55 @@ struct key_locks *truce__key_locks_new(void)
 {
     struct key_locks *locks = bson_malloc0(sizeof *locks);
 
-    for (uint32_t i = 0; i < PLACES + PLACES_OF_KEYS; i++) {
-        pthread_mutex_init(&locks->places[i].mutex, NULL);
-        locks->places[i].end = &locks->places[i].first;
+    for (uint32_t i = 0; i < STRIPES + STRIPES_OF_KEYS; i++) {
+        pthread_mutex_init(&locks->stripes[i].mutex, NULL);
+        locks->stripes[i].end = &locks->stripes[i].first;
     }
     return locks;
 }
 
 void truce__key_locks_free(struct key_locks *locks)
 {
-    for (uint32_t i = 0; locks && i < PLACES + PLACES_OF_KEYS; i++)
-        pthread_mutex_destroy(&locks->places[i].mutex);
+    for (uint32_t i = 0; locks && i < STRIPES + STRIPES_OF_KEYS; i++)
+        pthread_mutex_destroy(&locks->stripes[i].mutex);
     bson_free(locks);
 }
 
-uint32_t truce__key_lock_place(const struct entry *entry)
+uint32_t truce__key_lock_stripe(const struct entry *entry)
 {
-    return (uint32_t)truce__entry_hash(entry) & (PLACES - 1);
+    return (uint32_t)truce__entry_hash(entry) & (STRIPES - 1);
 }
 
-uint32_t truce__key_lock_place_of_keys(const char *collection)
+uint32_t truce__key_lock_stripe_of_keys(const char *collection)
 {
-    return PLACES + ((uint32_t)truce__hash_text(collection) & (PLACES_OF_KEYS - 1));
+    return STRIPES + ((uint32_t)truce__hash_text(collection) & (STRIPES_OF_KEYS - 1));
 }
 
-bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place)
+bool truce__key_lock_busy(const struct key_locks *locks, uint32_t stripe)
 {
-    return __atomic_load_n(&locks->places[place].taken, __ATOMIC_RELAXED);
+    return __atomic_load_n(&locks->stripes[stripe].taken, __ATOMIC_RELAXED);
 }
 
-static void set_taken(struct place *place, bool taken)
+static void set_taken(struct stripe *stripe, bool taken)
 {
-    __atomic_store_n(&place->taken, taken, __ATOMIC_RELAXED);
+    __atomic_store_n(&stripe->taken, taken, __ATOMIC_RELAXED);
 }
 
-static void leave_line(struct place *place, const struct waiter *waiter)
+static void leave_queue(struct stripe *stripe, const struct waiter *waiter)
 {
-    struct waiter **at = &place->first;
+    struct waiter **at = &stripe->first;
 
     while (*at != waiter)
         at = &(*at)->next;
     *at = waiter->next;
-    if (place->end == &waiter->next)
-        place->end = at;
+    if (stripe->end == &waiter->next)
+        stripe->end = at;
 }
 
 /* Waits in the queue. The mutex must be held. If the time `until` passes first, the lock is not
  * granted (CP2). */
-static void stand_in_line(struct place *place, const struct timespec *until, struct key_lock *lock)
+static void wait_in_queue(struct stripe *stripe, const struct timespec *until,
+                          struct key_lock *lock)
 {
     struct waiter waiter = {.next = NULL};
     pthread_condattr_t attributes;
@@ -139,27 +140,27 @@ static void stand_in_line(struct place *place, const struct timespec *until, str
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&waiter.called, &attributes);
     pthread_condattr_destroy(&attributes);
-    *place->end = &waiter;
-    place->end = &waiter.next;
+    *stripe->end = &waiter;
+    stripe->end = &waiter.next;
     while (!waiter.granted && status != ETIMEDOUT)
-        status = pthread_cond_timedwait(&waiter.called, &place->mutex, until);
+        status = pthread_cond_timedwait(&waiter.called, &stripe->mutex, until);
     if (!waiter.granted)
-        leave_line(place, &waiter);
+        leave_queue(stripe, &waiter);
     pthread_cond_destroy(&waiter.called);
     lock->held = waiter.granted;
     lock->owes = waiter.owes;
     lock->left = waiter.left;
 }
 
-void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
+void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t stripe,
                              int64_t until_ns)
 {
-    struct place *at = &locks->places[place];
-    int64_t turn_ms = place < PLACES ? COMMIT_TURN_MS : COMMIT_TURN_KEYS_MS;
-    int64_t most_ns = truce__clock_monotonic_ns() + turn_ms * 1000000;
+    struct stripe *at = &locks->stripes[stripe];
+    int64_t lock_wait_ms = stripe < STRIPES ? COMMIT_LOCK_WAIT_MS : COMMIT_LOCK_WAIT_KEYS_MS;
+    int64_t most_ns = truce__clock_monotonic_ns() + lock_wait_ms * 1000000;
     struct timespec until;
 
-    if (lock->held && lock->place == place)
+    if (lock->held && lock->stripe == stripe)
         return;
     truce__key_lock_release(lock);
     if (held_here || truce__environment())
@@ -167,9 +168,9 @@ void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uin
     until_ns = until_ns < most_ns ? until_ns : most_ns;
     until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
     pthread_mutex_lock(&at->mutex);
-    *lock = (struct key_lock){.locks = locks, .place = place, .held = !at->taken};
+    *lock = (struct key_lock){.locks = locks, .stripe = stripe, .held = !at->taken};
     if (!lock->held)
-        stand_in_line(at, &until, lock);
+        wait_in_queue(at, &until, lock);
     set_taken(at, true);
     pthread_mutex_unlock(&at->mutex);
     held_here += lock->held;
@@ -177,13 +178,13 @@ void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uin
 
 /* Grants the lock to the first waiting commit, with the id that the holder leaves (NULL for none).
  * The mutex must be held, and a commit must wait. */
-static void key_lock_grant(struct place *place, const bson_oid_t *left)
+static void key_lock_grant(struct stripe *stripe, const bson_oid_t *left)
 {
-    struct waiter *next = place->first;
+    struct waiter *next = stripe->first;
 
-    place->first = next->next;
-    if (!place->first)
-        place->end = &place->first;
+    stripe->first = next->next;
+    if (!stripe->first)
+        stripe->end = &stripe->first;
     next->owes = left != NULL;
     if (left)
         bson_oid_copy(left, &next->left);
@@ -195,7 +196,7 @@ static void key_lock_grant(struct place *place, const bson_oid_t *left)
  * is an id and no commit waits. */
 static bool key_lock_pass(struct key_lock *lock, const bson_oid_t *left)
 {
-    struct place *at = &lock->locks->places[lock->place];
+    struct stripe *at = &lock->locks->stripes[lock->stripe];
     bool waited;
 
     pthread_mutex_lock(&at->mutex);

@@ -18,7 +18,7 @@ void truce__key_locks_free(struct key_locks *locks);
 struct key_lock {
     struct key_locks *locks;
     /* The number of the lock in `locks`. */
-    uint32_t place;
+    uint32_t stripe;
     bool held;
     /* The previous holder left the id `left` to this one. The holder handles it and clears `owes`
      * before it releases the lock. */
@@ -27,18 +27,18 @@ struct key_lock {
 };
 
 /* Returns the number of a document's lock. */
-uint32_t truce__key_lock_place(const struct entry *entry);
+uint32_t truce__key_lock_stripe(const struct entry *entry);
 /* Returns the number of the lock of documents that get a unique key
  * (truce__commit_insert_keyed). */
-uint32_t truce__key_lock_place_of_keys(const char *collection);
+uint32_t truce__key_lock_stripe_of_keys(const char *collection);
 
 /* Returns whether a commit holds the lock. */
-bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place);
+bool truce__key_lock_busy(const struct key_locks *locks, uint32_t stripe);
 
 /* Waits for the lock until the monotonic time `until_ns`, but not longer than the maximum of CP2.
  * If the wait ends without the lock, `lock->held` is false. A different lock that the commit held
  * before is released first. */
-void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
+void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t stripe,
                              int64_t until_ns);
 /* Releases the lock, if the commit holds it, and grants it to the first waiting commit. */
 void truce__key_lock_release(struct key_lock *lock);

@@ -151,7 +151,8 @@ static truce_status many_read_snapshot(struct worker *worker, truce_read_request
             continue;
         }
         *same = false;
-        status = truce__intent_meet(worker, requests[i].collection, &requests[i].document, error);
+        status = truce__intent_complete_other(worker, requests[i].collection, &requests[i].document,
+                                              error);
     }
     return status == TRUCE_UNKNOWN ? TRUCE_OK : status;
 }
@@ -163,7 +164,7 @@ truce_status truce_read_many(truce_store *store, truce_read_request *requests, s
         RETURN_IF_NULL(requests, error);
 
     bool snapshot = store->capabilities & TRUCE_CAN_SNAPSHOT_READ;
-    uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : COMMIT_LOOK_LEASE_MS;
+    uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : COMMIT_READ_LEASE_MS;
     truce_status status = ROOM_CHECK(options, "truce_read_many_options", error);
     struct worker worker;
     bson_error_t why;

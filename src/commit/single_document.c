@@ -304,7 +304,7 @@ truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error)
         truce__owner_give_up(commit->owner, why.message);
     else
         single_mark_done(commit);
-    truce__journal_let_go(commit);
+    truce__journal_release_entries(commit);
     if (status && error)
         *error = why;
     return status;

@@ -91,7 +91,7 @@ static truce_status transact_settle(const truce_commit *commit, truce_status sta
 
 /* Returns whether the conflict is final: a diff that cannot be made again found a different old
  * value, or each further run would conflict, too. */
-static bool is_at_its_end(const truce_commit *commit)
+static bool has_stale_diff(const truce_commit *commit)
 {
     for (uint32_t i = 0; commit->fixed && i < commit->count; i++) {
         if (commit->entries[i]->stale)
@@ -136,14 +136,14 @@ static void transact_unlock(truce_commit *commit)
  * the lock releases it: the writer that won does not use the queue. */
 static bool is_called(truce_commit *commit)
 {
-    bool had = commit->lock.held && commit->lock.place == commit->lost_at;
+    bool had = commit->lock.held && commit->lock.stripe == commit->lost_stripe;
 
     if (!commit->locks || !commit->lost || had) {
         transact_unlock(commit);
         return false;
     }
     transact_mark_left(commit);
-    truce__key_lock_acquire(&commit->lock, commit->locks, commit->lost_at,
+    truce__key_lock_acquire(&commit->lock, commit->locks, commit->lost_stripe,
                             commit->worker.deadline_ns);
     return commit->lock.held;
 }
@@ -178,8 +178,9 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
     int64_t begun_ns = truce__clock_monotonic_ns();
 
     for (uint32_t i = 0;; i++) {
-        bool take = i >= COMMIT_TRIES_FREE && !commit->untakeable &&
-                    truce__clock_monotonic_ns() - begun_ns >= COMMIT_TAKE_MS * INT64_C(1000000);
+        bool take =
+            i >= COMMIT_TRIES_FREE && !commit->untakeable &&
+            truce__clock_monotonic_ns() - begun_ns >= COMMIT_OPTIMISTIC_MS * INT64_C(1000000);
         truce_status status;
 
         commit->lost = commit->settled = commit->yielded = false;
@@ -192,7 +193,7 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
             commit->untakeable = true;
             status = TRUCE_CONFLICT;
         }
-        if (status != TRUCE_CONFLICT || is_at_its_end(commit) || i + 1 >= tries)
+        if (status != TRUCE_CONFLICT || has_stale_diff(commit) || i + 1 >= tries)
             return status;
         status = next_try(commit, i, error);
         if (status)
@@ -202,7 +203,7 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
 
 /* Returns whether commits of this store use the wait queues. In memory, a failed try costs less
  * than a wake-up (per_key_lock.c, CP7). */
-static bool in_line(const truce_store *store)
+static bool uses_wait_queue(const truce_store *store)
 {
     return !(store->capabilities & TRUCE_CAN_COMPARE) || store->capabilities & TRUCE_CAN_DURABLE;
 }
@@ -251,7 +252,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
         tries = 1;
         waits = false;
     }
-    commit->locks = waits && in_line(store) ? transact_locks(store, commit) : NULL;
+    commit->locks = waits && uses_wait_queue(store) ? transact_locks(store, commit) : NULL;
     commit->worker.early =
         waits && (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;
     if (commit->options.key)

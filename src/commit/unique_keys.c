@@ -281,16 +281,16 @@ bool truce__shadow_right(const bson_t *document, const bson_t *keys)
 static void with_keys(const bson_t *document, struct value keys, bson_t *made)
 {
     struct fields fields = truce__fields(truce__value_document(document));
-    bool placed = false;
+    bool appended = false;
 
     bson_init(made);
     while (truce__fields_next(&fields)) {
         bool here = !strcmp(fields.key, "_keys");
 
         truce__value_append(made, fields.key, fields.key_length, here ? keys : fields.value);
-        placed = placed || here;
+        appended = appended || here;
     }
-    if (!placed)
+    if (!appended)
         truce__value_append(made, "_keys", 5, keys);
 }
 

@@ -411,7 +411,7 @@ static void checkpoint_request(struct checkpointer *checkpointer)
     pthread_cond_signal(&checkpointer->wanted_change);
 }
 
-void truce__checkpointer_ask(struct checkpointer *checkpointer)
+void truce__checkpointer_request(struct checkpointer *checkpointer)
 {
     bool inline_needed = false;
 
@@ -428,5 +428,5 @@ void truce__checkpointer_ask(struct checkpointer *checkpointer)
 void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages)
 {
     if (wal_pages >= atomic_load_explicit(&checkpointer->due, memory_order_relaxed))
-        truce__checkpointer_ask(checkpointer);
+        truce__checkpointer_request(checkpointer);
 }

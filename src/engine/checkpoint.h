@@ -47,7 +47,7 @@ void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages);
 
 /* Asks the thread for a checkpoint now, regardless of the length of the log. The thread may give it
  * up. */
-void truce__checkpointer_ask(struct checkpointer *checkpointer);
+void truce__checkpointer_request(struct checkpointer *checkpointer);
 
 /* Moves pages from the log into the file as truce__kv_checkpoint does. The caller has claimed the
  * checkpoint or is alone. */

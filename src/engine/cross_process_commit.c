@@ -114,7 +114,7 @@ bool truce__combine_publish(struct combine *combine, bool relaxed)
 
 /* Fails the operation with UNKNOWN, because its answer in the lock file is damaged. Only another
  * program that writes into the lock file can cause this. */
-static void say_damaged(struct write_op *op)
+static void fail_damaged(struct write_op *op)
 {
     op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
                              "another process executed the write, but its answer in the lock file "
@@ -130,7 +130,7 @@ void truce__combine_report(struct combine *combine, struct write_op *group, uint
     for (struct write_op *op = group; op; op = op->next) {
         op->status = TRUCE_OK;
         if (!combine_next_part(&left, &part) || !op->delegated_kind->unpack(op, part))
-            say_damaged(op);
+            fail_damaged(op);
     }
     truce__records_close(&combine->records);
     combine->pauses = PAUSE_LEAST;

@@ -534,7 +534,7 @@ truce_status truce__engine_view(struct engine *engine, const struct snapshot_lim
         bson_free(changes);
         return status;
     }
-    status = truce__snapshot_keep(&engine->snapshots, reader, limits, &snapshot, error);
+    status = truce__snapshot_register(&engine->snapshots, reader, limits, &snapshot, error);
     if (status) {
         truce__readers_end(&engine->readers, reader);
         bson_free(changes);
@@ -556,7 +556,7 @@ static bool may_move_log(struct engine *engine)
     if (!truce__lock_leave(&engine->lock, deadline))
         return false;
     return !truce__durable_usable(&engine->durable, NULL) &&
-           truce__lock_no_read_only(&engine->lock) && !truce__kv_in_place(engine->kv, NULL) &&
+           truce__lock_no_read_only(&engine->lock) && !truce__kv_check_path(engine->kv, NULL) &&
            !truce__lock_log_usable(&engine->lock, NULL);
 }
 

@@ -189,7 +189,7 @@ static bool find_thread(struct helpers *helpers)
     return helpers->running > 0;
 }
 
-bool truce__helpers_ask(struct helpers *helpers, void (*run)(void *arg), void *arg)
+bool truce__helpers_run(struct helpers *helpers, void (*run)(void *arg), void *arg)
 {
     bool found;
 

@@ -41,7 +41,7 @@ void truce__helpers_leave(struct helpers *helpers);
 /* Returns whether a helper is available now. */
 bool truce__helpers_any(const struct helpers *helpers);
 /* Calls `run` once, in another thread. Returns false if no helper is available. */
-bool truce__helpers_ask(struct helpers *helpers, void (*run)(void *arg), void *arg);
+bool truce__helpers_run(struct helpers *helpers, void (*run)(void *arg), void *arg);
 
 /* Lends an empty buffer of HELPERS_BLOCK bytes, which must not grow, and takes it back. The memory
  * is reused, so it need not come from the system each time. */

@@ -97,7 +97,7 @@ static int64_t hints_guess_row(struct hints *hints, uint64_t hash)
 static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
 {
     struct line *line = hints_line_of(hints, hash);
-    int place = (int)(hash >> (64 - ROW_BITS) & (LINE_SLOTS - 1));
+    int run = (int)(hash >> (64 - ROW_BITS) & (LINE_SLOTS - 1));
 
     if (row <= 0 || row > ROW_MAX)
         return;
@@ -105,74 +105,74 @@ static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
         uint64_t slot = atomic_load_explicit(&line->slots[i], memory_order_relaxed);
 
         if (!slot || hints_is_of(slot, hash))
-            place = i;
+            run = i;
         if (hints_is_of(slot, hash))
             break;
     }
-    atomic_store_explicit(&line->slots[place], mark_of(hash) | (uint64_t)row, memory_order_relaxed);
+    atomic_store_explicit(&line->slots[run], mark_of(hash) | (uint64_t)row, memory_order_relaxed);
 }
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
 /* The slot and the step of an _id, in its run or among the numbers of its table. */
-struct run_place {
+struct run_position {
     atomic_uint_fast64_t *slot;
     /* The bits of the hash that the slot must have. */
     uint64_t mark;
     int64_t step;
 };
 
-static struct run_place run_place_of(struct hints *hints, int64_t table, const uint8_t *run,
-                                     size_t size, int64_t step)
+static struct run_position run_position_of(struct hints *hints, int64_t table, const uint8_t *run,
+                                           size_t size, int64_t step)
 {
     uint64_t hash = hints_hash_of(table, (struct bytes){run, size});
 
-    return (struct run_place){.slot = &hints->runs[hash >> (64 - RUN_BITS)],
-                              .mark = hash << (ROW_BITS + 1),
-                              .step = step};
+    return (struct run_position){.slot = &hints->runs[hash >> (64 - RUN_BITS)],
+                                 .mark = hash << (ROW_BITS + 1),
+                                 .step = step};
 }
 
 /* Returns the number of slots for an _id: none, that of its run, or also that of the numbers of its
  * table. */
-static int run_places_of(struct hints *hints, int64_t table, struct bytes key,
-                         struct run_place places[2])
+static int run_positions_of(struct hints *hints, int64_t table, struct bytes key,
+                            struct run_position runs[2])
 {
     uint8_t run[KEY_RUN_BYTES], step;
     int64_t whole;
 
     if (!truce__key_split(key.data, key.size, run, &step, &whole))
         return 0;
-    places[0] = run_place_of(hints, table, run, sizeof run, step);
+    runs[0] = run_position_of(hints, table, run, sizeof run, step);
     if (whole < 0)
         return 1;
-    places[1] = run_place_of(hints, table, run, 1, whole);
+    runs[1] = run_position_of(hints, table, run, 1, whole);
     return 2;
 }
 
-static int64_t hints_guess_run(const struct run_place *place)
+static int64_t hints_guess_run(const struct run_position *run)
 {
-    uint64_t slot = atomic_load_explicit(place->slot, memory_order_relaxed);
+    uint64_t slot = atomic_load_explicit(run->slot, memory_order_relaxed);
 
-    if (!(slot & RUN_SURE) || (slot & RUN_MARK) != place->mark)
+    if (!(slot & RUN_SURE) || (slot & RUN_MARK) != run->mark)
         return 0;
-    return (int64_t)(slot & (uint64_t)ROW_MAX) - RUN_ZERO + place->step;
+    return (int64_t)(slot & (uint64_t)ROW_MAX) - RUN_ZERO + run->step;
 }
 
 /* Records the row that the index has found. Returns whether the slot now gives this row. */
-static bool hints_note_run(const struct run_place *place, int64_t row)
+static bool hints_note_run(const struct run_position *run, int64_t row)
 {
-    int64_t first = row - place->step + RUN_ZERO;
+    int64_t first = row - run->step + RUN_ZERO;
     uint64_t slot;
 
     if (row <= 0 || first <= 0 || first > ROW_MAX)
         return false;
-    slot = atomic_load_explicit(place->slot, memory_order_relaxed);
+    slot = atomic_load_explicit(run->slot, memory_order_relaxed);
     /* The slot already had this row of step 0. */
-    if ((slot & ~RUN_SURE) == (place->mark | (uint64_t)first)) {
-        atomic_store_explicit(place->slot, slot | RUN_SURE, memory_order_relaxed);
+    if ((slot & ~RUN_SURE) == (run->mark | (uint64_t)first)) {
+        atomic_store_explicit(run->slot, slot | RUN_SURE, memory_order_relaxed);
         return true;
     }
-    atomic_store_explicit(place->slot, place->mark | (uint64_t)first, memory_order_relaxed);
+    atomic_store_explicit(run->slot, run->mark | (uint64_t)first, memory_order_relaxed);
     return false;
 }
 
@@ -208,7 +208,7 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
                                   struct bytes *body, bson_error_t *error)
 {
     uint64_t hash = hints_hash_of(table, key);
-    struct run_place places[2];
+    struct run_position runs[2];
     bool noted = false;
     truce_status status;
     int count;
@@ -218,11 +218,11 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
     *row = hints_guess_row(hints, hash);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;
-    count = run_places_of(hints, table, key, places);
+    count = run_positions_of(hints, table, key, runs);
     for (int i = 0; i < count; i++) {
         int64_t before = *row;
 
-        *row = hints_guess_run(&places[i]);
+        *row = hints_guess_run(&runs[i]);
         if (*row != before && hints_follow(kv, table, *row, key, id, body, &status, error))
             return status;
     }
@@ -230,7 +230,7 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
     if (status)
         return status;
     for (int i = 0; i < count; i++)
-        noted = hints_note_run(&places[i], *row) || noted;
+        noted = hints_note_run(&runs[i], *row) || noted;
     if (!noted)
         hints_note(hints, hash, *row);
     return TRUCE_OK;

@@ -11,7 +11,7 @@
  * Documents are often inserted in the order of their _ids: numbers that count up, or ObjectIds of
  * one process. Their rows count up as well, so one hint serves 256 of them, a run:
  *
- *     place of an _id:       a whole number or an ObjectId, as | run | its last byte, the step |
+ *     position of an _id:    a whole number or an ObjectId, as | run | its last byte, the step |
  *     slot of the run:       | mark, 23 bits | sure, 1 bit | row of step 0, plus 2^39, 40 bits |
  *     slot of the numbers:   the same, where the number is the step
  *

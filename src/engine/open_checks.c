@@ -151,7 +151,7 @@ static bool has_content(const char *path)
 
 /* Fails with LOCKED if SQLite reports that another process has the database open, perhaps through a
  * lock file that was removed. Repeats the attempt for FOREIGN_MS_MAX at most. */
-static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error_t *error)
+static truce_status check_foreign_lock(const char *path, int64_t deadline_ns, bson_error_t *error)
 {
     int64_t foreign_ns = truce__clock_monotonic_ns() + FOREIGN_MS_MAX * INT64_C(1000000);
     truce_status status = truce__kv_alone(path, error);
@@ -223,7 +223,7 @@ truce_status truce__open_checks_begin(const char *path, int64_t deadline_ns, str
     if (lock->alone)
         status = open_checks_check_log(lock, path, error);
     if (!status && !lock->known && has_content(path))
-        status = ask_sqlite(path, deadline_ns, error);
+        status = check_foreign_lock(path, deadline_ns, error);
     if (!status) {
         truce__lock_adopt(lock);
         status = truce__lock_match(lock, path, error);

@@ -106,7 +106,7 @@ static void snapshots_end(struct snapshot *snapshot, const char *why)
 
 /* Returns why the snapshot has expired, or NULL if it has not. Called under the mutex of the
  * snapshot. */
-static const char *snapshots_is_over(struct snapshot *snapshot)
+static const char *snapshot_expiry_reason(struct snapshot *snapshot)
 {
     const struct lock *lock = snapshot->all->pins.lock;
     int64_t age_ms = (truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000;
@@ -133,14 +133,14 @@ static const char *snapshots_is_over(struct snapshot *snapshot)
 
 /* Ends all expired snapshots, except those in use, which their users check. Called under the mutex
  * of the list. */
-static void end_what_is_over(struct snapshots *snapshots)
+static void end_expired(struct snapshots *snapshots)
 {
     for (struct snapshot *snapshot = snapshots->first; snapshot; snapshot = snapshot->next) {
         const char *why;
 
         if (pthread_mutex_trylock(&snapshot->mutex))
             continue;
-        why = snapshots_is_over(snapshot);
+        why = snapshot_expiry_reason(snapshot);
         if (why)
             snapshots_end(snapshot, why);
         pthread_mutex_unlock(&snapshot->mutex);
@@ -174,7 +174,7 @@ static void *snapshots_run_thread(void *arg)
 
     pthread_mutex_lock(&snapshots->mutex);
     while (!snapshots->stop) {
-        end_what_is_over(snapshots);
+        end_expired(snapshots);
         sleep_once(snapshots, truce__readers_tick(snapshots->readers), &idle);
     }
     pthread_mutex_unlock(&snapshots->mutex);
@@ -269,9 +269,9 @@ bool truce__snapshots_room(struct snapshots *snapshots)
     return room;
 }
 
-truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *reader,
-                                  const struct snapshot_limits *limits, struct snapshot **snapshot,
-                                  bson_error_t *error)
+truce_status truce__snapshot_register(struct snapshots *snapshots, struct reader *reader,
+                                      const struct snapshot_limits *limits,
+                                      struct snapshot **snapshot, bson_error_t *error)
 {
     struct snapshot *made;
 
@@ -355,7 +355,7 @@ truce_status truce__snapshot_enter(struct snapshot *snapshot, struct reader **re
     const char *why;
 
     pthread_mutex_lock(&snapshot->mutex);
-    why = snapshot->reader.kv ? snapshots_is_over(snapshot) : NULL;
+    why = snapshot->reader.kv ? snapshot_expiry_reason(snapshot) : NULL;
     if (why)
         snapshots_end(snapshot, why);
     if (!snapshot->reader.kv)

@@ -85,9 +85,9 @@ bool truce__snapshots_room(struct snapshots *snapshots);
 /* Keeps the snapshot that the reader is in, and frees the slot of the pool. If `limits` is NULL,
  * the default limits apply. Fails with LIMIT if too many are kept and none of them can be ended;
  * the reader is then unchanged. */
-truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *reader,
-                                  const struct snapshot_limits *limits, struct snapshot **snapshot,
-                                  bson_error_t *error);
+truce_status truce__snapshot_register(struct snapshots *snapshots, struct reader *reader,
+                                      const struct snapshot_limits *limits,
+                                      struct snapshot **snapshot, bson_error_t *error);
 struct snapshot *truce__snapshot_hold(struct snapshot *snapshot);
 /* Releases one reference of a snapshot. The last holder ends the snapshot. NULL is allowed. */
 void truce__snapshot_release(struct snapshot *snapshot);

@@ -239,14 +239,15 @@ static truce_status writer_give_up(struct writer *writer, struct write_op *op, t
 /* Checks that the store can be written: its disk has not failed a sync, its files were not
  * replaced, and the records of a dead lock holder are settled. Called when the lock was acquired;
  * releases it if a check fails. */
-static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_error_t *error)
+static truce_status writer_check_locked(struct writer *writer, struct write_op *op,
+                                        bson_error_t *error)
 {
     truce_status status;
 
     truce__durable_begin(writer->durable);
     status = truce__durable_usable(writer->durable, error);
     if (!status)
-        status = truce__file_identity_check_in_turn(writer->lock, writer->kv, error);
+        status = truce__file_identity_check_locked(writer->lock, writer->kv, error);
     /* A checkpoint, which is `alone`, checks this itself. */
     if (!status && !op->alone)
         status = truce__lock_log_usable(writer->lock, error);
@@ -257,9 +258,9 @@ static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_
     return status;
 }
 
-static void writer_end_turn(struct writer *writer)
+static void writer_unlock(struct writer *writer)
 {
-    truce__log_identity_end_turn(writer->lock);
+    truce__log_identity_before_unlock(writer->lock);
     truce__lock_release(writer->lock);
 }
 
@@ -267,7 +268,7 @@ static truce_status writer_acquire_lock(struct writer *writer, struct write_op *
 {
     truce_status status = truce__lock_acquire(writer->lock, op->deadline_ns, &op->error);
 
-    return status ? status : begin_turn(writer, op, &op->error);
+    return status ? status : writer_check_locked(writer, op, &op->error);
 }
 
 /* Waits until the group is durable. If the sync fails, every operation of the group fails, also one
@@ -371,15 +372,15 @@ enum turn {
  * and returns OUR_TURN, with the lock. If another process has taken the group, that process died
  * while it held the lock. Then settles its records, sets `*settled` if this succeeded, and releases
  * the lock. */
-static enum turn turn_check_records(struct writer *writer, struct write_op *group, bool *settled)
+static enum turn group_check_records(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
 
     if (truce__records_withdraw(&writer->combine.records))
         return OUR_TURN;
-    *settled = !begin_turn(writer, group, &ignored);
+    *settled = !writer_check_locked(writer, group, &ignored);
     if (*settled)
-        writer_end_turn(writer);
+        writer_unlock(writer);
     return NO_TURN;
 }
 
@@ -433,7 +434,7 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
         }
         status = tries ? truce__lock_try(writer->lock) : TRUCE_LOCKED;
         if (!status) {
-            if (turn_check_records(writer, group, &settled) == OUR_TURN)
+            if (group_check_records(writer, group, &settled) == OUR_TURN)
                 return OUR_TURN;
             tries = !settled;
             continue;
@@ -511,7 +512,7 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
         note_group(writer, group, began_ns);
     answered = op->alone ? 0 : writer->combine.taken;
     relaxed = answered & writer->combine.relaxed;
-    writer_end_turn(writer);
+    writer_unlock(writer);
     truce__records_wake_next(&writer->combine.records);
     truce__records_wake(&writer->combine.records, relaxed);
     hand_over(writer);
@@ -532,8 +533,8 @@ static truce_status writer_lead(struct writer *writer, struct write_op *op)
 
     if (turn == DONE_THERE)
         return op->status;
-    status =
-        turn == OUR_TURN ? begin_turn(writer, op, &op->error) : writer_acquire_lock(writer, op);
+    status = turn == OUR_TURN ? writer_check_locked(writer, op, &op->error)
+                              : writer_acquire_lock(writer, op);
     return status ? writer_give_up(writer, op, status) : lead_group(writer, op);
 }
 

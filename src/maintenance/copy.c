@@ -71,7 +71,7 @@ static bool take_note(struct copy *copy, struct copy_notes *notes, bson_t *note)
     return false;
 }
 
-static int64_t kept_notes(const struct copy *copy, const struct copy_notes *notes)
+static int64_t notes_kept(const struct copy *copy, const struct copy_notes *notes)
 {
     return notes->count < copy->options.differences_max ? notes->count
                                                         : copy->options.differences_max;
@@ -79,7 +79,7 @@ static int64_t kept_notes(const struct copy *copy, const struct copy_notes *note
 
 static void copy_notes_clear(struct copy *copy, struct copy_notes *notes)
 {
-    for (int64_t i = kept_notes(copy, notes); i-- > 0;)
+    for (int64_t i = notes_kept(copy, notes); i-- > 0;)
         bson_destroy(notes->items[i]);
     notes->count = 0;
 }
@@ -181,7 +181,7 @@ static bool report_same_field(const bson_t *a, const bson_t *b, const char *name
 /* Appends the reason why the store refused the document of a difference, if a reason is known. */
 static void report_append_reason(const struct copy *copy, bson_t *note)
 {
-    for (int64_t i = 0; i < kept_notes(copy, &copy->refusals); i++) {
+    for (int64_t i = 0; i < notes_kept(copy, &copy->refusals); i++) {
         const bson_t *refusal = copy->refusals.items[i];
 
         if (!report_same_field(note, refusal, "collection") ||
@@ -229,11 +229,11 @@ static void copy_report(struct copy *copy)
         report_collection(copy, &copy->parts[i]);
     if (!options->difference)
         return;
-    for (int64_t i = 0; i < kept_notes(copy, &copy->differences); i++) {
+    for (int64_t i = 0; i < notes_kept(copy, &copy->differences); i++) {
         report_append_reason(copy, copy->differences.items[i]);
         options->difference(copy->differences.items[i], options->arg);
     }
-    for (int64_t i = 0; i < kept_notes(copy, &copy->indexes); i++)
+    for (int64_t i = 0; i < notes_kept(copy, &copy->indexes); i++)
         options->difference(copy->indexes.items[i], options->arg);
 }
 
@@ -376,7 +376,7 @@ static void append_classes_from(bson_t *types, int class)
     }
 }
 
-void truce__copy_behind(const struct copy_part *part, bson_t *filter)
+void truce__copy_append_rest(const struct copy_part *part, bson_t *filter)
 {
     struct value last = truce__value_field(truce__value_document(part->last), "last", 4);
     bson_t either, one, id, types;
@@ -811,7 +811,7 @@ static truce_status check_commits(struct copy *copy, bson_error_t *error)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static truce_status copy_round(struct copy *copy, bool first, bson_error_t *error)
+static truce_status copy_pass_all(struct copy *copy, bool first, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -835,7 +835,7 @@ static truce_status copy_round(struct copy *copy, bool first, bson_error_t *erro
     return status;
 }
 
-static truce_status compare_round(struct copy *copy, bson_error_t *error)
+static truce_status compare_pass_all(struct copy *copy, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -873,7 +873,7 @@ static bool may_write(const struct copy *copy)
     return false;
 }
 
-static truce_status copy_run_rounds(struct copy *copy, bson_error_t *error)
+static truce_status copy_run_passes(struct copy *copy, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -881,9 +881,9 @@ static truce_status copy_run_rounds(struct copy *copy, bson_error_t *error)
         int64_t before = copy_count_changes(copy);
 
         copy->done = round ? 0 : copy->done;
-        status = copy_round(copy, round == 0, error);
+        status = copy_pass_all(copy, round == 0, error);
         if (!status)
-            status = compare_round(copy, error);
+            status = compare_pass_all(copy, error);
         if (!copy->report->differences || (round > 0 && copy_count_changes(copy) == before))
             break;
     }
@@ -924,12 +924,12 @@ static truce_status copy_run(struct copy *copy, bson_error_t *error)
     if (status)
         return status;
     if (!may_write(copy))
-        return compare_round(copy, error);
+        return compare_pass_all(copy, error);
     status = check_commits(copy, error);
     if (!status)
         status = copy_begin(copy, error);
     if (!status)
-        status = copy_run_rounds(copy, error);
+        status = copy_run_passes(copy, error);
     return status ? status : copy_end(copy, error);
 }
 

@@ -75,7 +75,7 @@ struct copy {
 truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, struct value id,
                                      bson_error_t *error);
 /* Builds the filter of the documents after `part->last`. */
-void truce__copy_behind(const struct copy_part *part, bson_t *filter);
+void truce__copy_append_rest(const struct copy_part *part, bson_t *filter);
 
 /* ---- documents (copy_pass.c) ---- */
 

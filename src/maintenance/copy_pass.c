@@ -158,7 +158,7 @@ static bson_t *pass_filter_of(struct value id)
 
 /* ---- lookups --------------------------------------------------------------------------------- */
 
-static void pass_meet(struct pass *pass, struct item *item, const bson_t *there)
+static void pass_compare(struct pass *pass, struct item *item, const bson_t *there)
 {
     struct value id = truce__value_field(truce__value_document(there), "_id", 3);
     bool same = bson_equal(item->document, there);
@@ -190,7 +190,7 @@ static truce_status pass_look_up(struct pass *pass, bson_error_t *error)
             break;
         item = batch_find(pass, truce__value_field(truce__value_document(there), "_id", 3));
         if (item && item->state == ITEM_MISSING)
-            pass_meet(pass, item, there);
+            pass_compare(pass, item, there);
     }
     truce_cursor_close(cursor);
     bson_destroy(filter);
@@ -335,7 +335,7 @@ static truce_status pass_settle_all(struct pass *pass, size_t count, bson_error_
 }
 
 /* Removes the documents whose _ids have other bytes, so that they can be inserted. */
-static truce_status clear_the_way(struct pass *pass, bson_error_t *error)
+static truce_status remove_conflicting(struct pass *pass, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -352,7 +352,7 @@ static truce_status clear_the_way(struct pass *pass, bson_error_t *error)
 
 static truce_status pass_write_batch(struct pass *pass, bson_error_t *error)
 {
-    truce_status status = clear_the_way(pass, error);
+    truce_status status = remove_conflicting(pass, error);
     size_t count;
 
     if (status)
@@ -476,7 +476,7 @@ static truce_status go_through(struct pass *pass, bson_error_t *error)
 
     bson_init(&filter);
     if (pass->write)
-        truce__copy_behind(pass->part, &filter);
+        truce__copy_append_rest(pass->part, &filter);
     status =
         truce_find(pass->copy->from, pass->part->collection, &filter, &options, &cursor, error);
     while (!status) {

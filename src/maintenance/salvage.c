@@ -367,8 +367,8 @@ static void salvage_end_table(struct salvage *salvage, const struct salvage_tabl
 /* The maximum depth of a tree, and the maximum number of parents that are followed. */
 #define DEPTH_MAX 20
 /* Offsets in the header of the file: the number of pages, and the first page of the free list. */
-#define PLACE_PAGES 28
-#define PLACE_FREE  32
+#define OFFSET_PAGES 28
+#define OFFSET_FREE  32
 /* The number of examined pages between two reports of the progress. */
 #define PROGRESS_EACH 256
 
@@ -702,8 +702,8 @@ static void salvage_read_header(struct salvage *salvage)
     salvage->end = salvage->recovery.pages;
     if (truce__page_recovery_read(&salvage->recovery, 1, bytes) != PAGE_RECOVERY_SOUND)
         return;
-    salvage->free_is_known = note_free(salvage, salvage_number_at(bytes + PLACE_FREE));
-    pages = salvage_number_at(bytes + PLACE_PAGES);
+    salvage->free_is_known = note_free(salvage, salvage_number_at(bytes + OFFSET_FREE));
+    pages = salvage_number_at(bytes + OFFSET_PAGES);
     if (pages && pages < salvage->end)
         salvage->end = pages;
 }

@@ -100,18 +100,18 @@ truce_status truce__session_sweep(truce_store *store, struct session_sweep *swee
 truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error)
 {
     int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed;
-    struct session_sweep place = {0};
+    struct session_sweep session_sweep = {0};
     truce_status status;
 
     /* A view of one database has no sessions, and a server sweeps its own sessions. */
     if (truce__database_holder(sweep->store) != sweep->store || truce__mongo_is(sweep->store))
         return TRUCE_OK;
     do {
-        status =
-            truce__session_sweep(sweep->store, &place, sweep->batch, cutoff_ms, &removed, error);
+        status = truce__session_sweep(sweep->store, &session_sweep, sweep->batch, cutoff_ms,
+                                      &removed, error);
         sweep->report->purged += removed;
-    } while (!status && place.more && removed < sweep->batch);
-    sweep->report->more = sweep->report->more || place.more;
-    truce__session_sweep_end(&place);
+    } while (!status && session_sweep.more && removed < sweep->batch);
+    sweep->report->more = sweep->report->more || session_sweep.more;
+    truce__session_sweep_end(&session_sweep);
     return status;
 }

@@ -92,13 +92,13 @@ static void patch_object(struct arena *arena, struct value target, struct value 
     old = &aligned.sides[0];
     new = &aligned.sides[1];
     for (uint32_t i = 0; i < old->count; i++) {
-        uint32_t place = new->places[old->numbers[i]];
+        uint32_t position = new->positions[old->numbers[i]];
 
-        if (place == ALIGNED_NONE)
+        if (position == ALIGNED_NONE)
             truce__builder_append(to, old->fields[i].key, old->fields[i].key_length,
                                   old->fields[i].value);
         else
-            patch_field(arena, old->fields[i].value, &new->fields[place], to);
+            patch_field(arena, old->fields[i].value, &new->fields[position], to);
     }
     for (uint32_t i = 0; i < new->count; i++) {
         if (!truce__aligned_has(&aligned, 0, new->numbers[i]))

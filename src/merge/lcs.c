@@ -17,7 +17,7 @@ struct problem {
     uint32_t *match;
     /* For each number: how often it occurs in the range of `a` and of `b`, and its last index in
      * `b`. Used while a range is divided; otherwise the counts are 0. */
-    uint32_t *times_a, *times_b, *place;
+    uint32_t *times_a, *times_b, *position;
     struct arena *arena, scratch;
 };
 
@@ -140,7 +140,7 @@ static void count_range(struct problem *problem, const struct range *range)
         problem->times_a[problem->a[i]]++;
     for (uint32_t i = range->b; i < range->b_end; i++) {
         problem->times_b[problem->b[i]]++;
-        problem->place[problem->b[i]] = i;
+        problem->position[problem->b[i]] = i;
     }
 }
 
@@ -205,7 +205,7 @@ static bool match_unique(struct problem *problem, const struct range *range)
         uint32_t number = problem->a[i];
 
         if (problem->times_a[number] == 1 && problem->times_b[number] == 1)
-            pairs[count++] = (struct pair){i, problem->place[number], LCS_NONE};
+            pairs[count++] = (struct pair){i, problem->position[number], LCS_NONE};
     }
     forget_range(problem, range);
     last = longest_chain(problem, pairs, count);
@@ -294,7 +294,7 @@ void truce__lcs(struct arena *arena, const uint32_t *a, uint32_t a_count, const 
         match[i] = LCS_NONE;
     problem.times_a = lcs_make_zeros(arena, bound);
     problem.times_b = lcs_make_zeros(arena, bound);
-    problem.place = lcs_make_zeros(arena, bound);
+    problem.position = lcs_make_zeros(arena, bound);
     lcs_solve(&problem, all, 0);
     truce__arena_release(&problem.scratch);
 }

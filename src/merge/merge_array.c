@@ -91,27 +91,27 @@ static bool array_read_list(struct arena *arena, struct value array, const char 
 static bool link_lists(struct arena *arena, struct lists *lists)
 {
     uint32_t most = lists->of[BASE].count + lists->of[MINE].count + lists->of[THEIRS].count;
-    uint32_t *places = truce__arena_take(arena, (most + 1) * SIDES * sizeof *places);
+    uint32_t *positions = truce__arena_take(arena, (most + 1) * SIDES * sizeof *positions);
     struct numbering numbering;
 
-    memset(places, 0xff, (most + 1) * SIDES * sizeof *places);
+    memset(positions, 0xff, (most + 1) * SIDES * sizeof *positions);
     truce__numbering_begin(&numbering, arena, most, true);
     for (int side = 0; side < SIDES; side++) {
         numbering.expected = 0;
         for (uint32_t i = 0; i < lists->of[side].count; i++) {
             struct element *element = &lists->of[side].elements[i];
-            uint32_t *place = &places[truce__numbering_of(&numbering, element->key) * SIDES];
+            uint32_t *position = &positions[truce__numbering_of(&numbering, element->key) * SIDES];
 
-            if (place[side] == NOWHERE)
-                place[side] = i;
+            if (position[side] == NOWHERE)
+                position[side] = i;
             else if (lists->key_name)
                 return false;
             else
                 element->done = true;
             for (int other = 0; other <= side && !element->done; other++) {
-                element->in[other] = place[other];
-                if (place[other] != NOWHERE)
-                    lists->of[other].elements[place[other]].in[side] = i;
+                element->in[other] = position[other];
+                if (position[other] != NOWHERE)
+                    lists->of[other].elements[position[other]].in[side] = i;
             }
         }
     }
@@ -132,8 +132,8 @@ static bool read_lists(struct merge *merge, const struct merge_three *three, con
 }
 
 /* Identifies the elements by the declared key, or by a key that all elements have. */
-static bool tell_apart(struct merge *merge, const struct merge_three *three, bool as_set,
-                       struct lists *lists)
+static bool choose_identity(struct merge *merge, const struct merge_three *three, bool as_set,
+                            struct lists *lists)
 {
     static const char *const names[] = {"_id", "id", "name"};
     const char *declared = truce__merge_key(merge);
@@ -159,26 +159,26 @@ static bool array_is_common(const struct element *element)
 
 /* The common elements, as positions in the base. */
 struct order {
-    uint32_t *places;
+    uint32_t *positions;
     uint32_t count;
 };
 
 static struct order order_of_side(struct arena *arena, const struct lists *lists, enum side side)
 {
     const struct list *list = &lists->of[side];
-    struct order order = {.places =
-                              truce__arena_take(arena, (list->count + 1) * sizeof *order.places)};
+    struct order order = {
+        .positions = truce__arena_take(arena, (list->count + 1) * sizeof *order.positions)};
 
     for (uint32_t i = 0; i < list->count; i++) {
         if (array_is_common(&list->elements[i]))
-            order.places[order.count++] = list->elements[i].in[BASE];
+            order.positions[order.count++] = list->elements[i].in[BASE];
     }
     return order;
 }
 
 static bool same_order(const struct order *a, const struct order *b)
 {
-    return !memcmp(a->places, b->places, a->count * sizeof *a->places);
+    return !memcmp(a->positions, b->positions, a->count * sizeof *a->positions);
 }
 
 /* Returns an array that says, for each position in the base, whether the side moved the element.
@@ -190,9 +190,9 @@ static bool *moved_by(struct arena *arena, const struct order *base, const struc
     bool *moved = truce__arena_take(arena, bound + 1);
 
     memset(moved, 0, bound + 1);
-    truce__lcs(arena, base->places, base->count, side->places, side->count, bound, match);
+    truce__lcs(arena, base->positions, base->count, side->positions, side->count, bound, match);
     for (uint32_t i = 0; i < base->count; i++)
-        moved[base->places[i]] = match[i] == LCS_NONE;
+        moved[base->positions[i]] = match[i] == LCS_NONE;
     return moved;
 }
 
@@ -202,7 +202,7 @@ struct runs {
     /* The first and the last moved element after the element at each position, with index position
      * + 1. Index 0 is the beginning of the list. */
     uint32_t *first, *last;
-    /* For each moved element, the next one that was moved to the same place, or NOWHERE. */
+    /* For each moved element, the next one that was moved to the same position, or NOWHERE. */
     uint32_t *next;
 };
 
@@ -218,30 +218,30 @@ static struct runs runs_of(struct arena *arena, const struct order *side, const 
 
     memset(runs.first, 0xff, size);
     for (uint32_t i = 0; i < side->count; i++) {
-        uint32_t place = side->places[i];
+        uint32_t position = side->positions[i];
 
-        if (moved[place]) {
+        if (moved[position]) {
             if (runs.first[behind] == NOWHERE)
-                runs.first[behind] = place;
+                runs.first[behind] = position;
             else
-                runs.next[runs.last[behind]] = place;
-            runs.last[behind] = place;
-            runs.next[place] = NOWHERE;
-        } else if (!moved_by_other[place]) {
-            behind = place + 1;
+                runs.next[runs.last[behind]] = position;
+            runs.last[behind] = position;
+            runs.next[position] = NOWHERE;
+        } else if (!moved_by_other[position]) {
+            behind = position + 1;
         }
     }
     return runs;
 }
 
-static void array_add_run(struct order *order, const struct runs *runs, uint32_t place)
+static void array_add_run(struct order *order, const struct runs *runs, uint32_t position)
 {
-    for (; place != NOWHERE; place = runs->next[place])
-        order->places[order->count++] = place;
+    for (; position != NOWHERE; position = runs->next[position])
+        order->positions[order->count++] = position;
 }
 
-/* Adds the elements that the sides moved to the place after `behind`. If both sides moved elements
- * there, the order of the base decides. */
+/* Adds the elements that the sides moved to the position after `behind`. If both sides moved
+ * elements there, the order of the base decides. */
 static void add_runs(struct order *order, const struct runs *mine, const struct runs *theirs,
                      uint32_t behind)
 {
@@ -256,7 +256,7 @@ static const uint32_t *ranks_of(struct arena *arena, const struct order *order, 
     uint32_t *ranks = truce__arena_take(arena, (bound + 1) * sizeof *ranks);
 
     for (uint32_t i = 0; i < order->count; i++)
-        ranks[order->places[i]] = i;
+        ranks[order->positions[i]] = i;
     return ranks;
 }
 
@@ -271,7 +271,7 @@ static bool keeps_every_move(struct arena *arena, const struct order *orders, co
     uint64_t comparisons = 0;
 
     for (uint32_t i = 0; i < base->count; i++) {
-        uint32_t x = base->places[i];
+        uint32_t x = base->positions[i];
 
         if (!moved[x])
             continue;
@@ -279,7 +279,7 @@ static bool keeps_every_move(struct arena *arena, const struct order *orders, co
         if (comparisons > COMPARISONS_MAX)
             return false;
         for (uint32_t k = 0; k < base->count; k++) {
-            uint32_t y = base->places[k];
+            uint32_t y = base->positions[k];
             bool in_base = i < k, in_mine = mine[x] < mine[y], in_theirs = theirs[x] < theirs[y];
 
             if (x != y && (made[x] < made[y]) != (in_mine != in_base ? in_mine : in_theirs))
@@ -303,25 +303,25 @@ static bool merge_orders(struct arena *arena, const struct order *orders, uint32
     *merged = orders[MINE];
     if (same_order(&orders[BASE], &orders[THEIRS]))
         return true;
-    for (uint32_t place = 0; place < bound; place++) {
-        if (by_mine[place] && by_theirs[place])
+    for (uint32_t position = 0; position < bound; position++) {
+        if (by_mine[position] && by_theirs[position])
             return false;
     }
     mine = runs_of(arena, &orders[MINE], by_mine, by_theirs, bound);
     theirs = runs_of(arena, &orders[THEIRS], by_theirs, by_mine, bound);
-    merged->places = truce__arena_take(arena, (bound + 1) * sizeof *merged->places);
+    merged->positions = truce__arena_take(arena, (bound + 1) * sizeof *merged->positions);
     merged->count = 0;
     add_runs(merged, &mine, &theirs, 0);
     for (uint32_t i = 0; i < orders[BASE].count; i++) {
-        uint32_t place = orders[BASE].places[i];
+        uint32_t position = orders[BASE].positions[i];
 
-        if (by_mine[place] || by_theirs[place])
+        if (by_mine[position] || by_theirs[position])
             continue;
-        merged->places[merged->count++] = place;
-        add_runs(merged, &mine, &theirs, place + 1);
+        merged->positions[merged->count++] = position;
+        add_runs(merged, &mine, &theirs, position + 1);
     }
-    for (uint32_t place = 0; place < bound; place++)
-        by_mine[place] |= by_theirs[place];
+    for (uint32_t position = 0; position < bound; position++)
+        by_mine[position] |= by_theirs[position];
     return keeps_every_move(arena, orders, by_mine, bound, merged);
 }
 
@@ -351,10 +351,10 @@ struct result {
     uint32_t tails[SIDES];
 };
 
-static struct value value_in(const struct result *result, enum side side, uint32_t place)
+static struct value value_in(const struct result *result, enum side side, uint32_t position)
 {
-    return place == NOWHERE ? truce__value_missing()
-                            : result->lists->of[side].elements[place].value;
+    return position == NOWHERE ? truce__value_missing()
+                               : result->lists->of[side].elements[position].value;
 }
 
 static void array_mark_done(struct result *result, const struct element *element)
@@ -399,22 +399,22 @@ static void array_add_element(struct result *result, struct element *element)
     truce__merge_path_restore(merge, length);
 }
 
-/* Returns the end of a chain: the elements of one side from `place` up to the next common
+/* Returns the end of a chain: the elements of one side from `position` up to the next common
  * element. */
-static uint32_t chain_end(const struct list *list, uint32_t place)
+static uint32_t chain_end(const struct list *list, uint32_t position)
 {
-    while (place < list->count && !array_is_common(&list->elements[place]))
-        place++;
-    return place;
+    while (position < list->count && !array_is_common(&list->elements[position]))
+        position++;
+    return position;
 }
 
-static void add_chain(struct result *result, enum side side, uint32_t place)
+static void add_chain(struct result *result, enum side side, uint32_t position)
 {
     struct list *list = &result->lists->of[side];
-    uint32_t end = chain_end(list, place);
+    uint32_t end = chain_end(list, position);
 
-    for (; place < end; place++)
-        array_add_element(result, &list->elements[place]);
+    for (; position < end; position++)
+        array_add_element(result, &list->elements[position]);
 }
 
 /* Compares two chains by the first pair of keys that differ. */
@@ -432,7 +432,7 @@ static int compare_chains(const struct list *a, uint32_t in_a, const struct list
 }
 
 /* Appends the chains of both sides after a common element, at the beginning, or at the end. */
-static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_theirs)
+static void append_chains(struct result *result, uint32_t in_mine, uint32_t in_theirs)
 {
     bool theirs_first = compare_chains(&result->lists->of[MINE], in_mine,
                                        &result->lists->of[THEIRS], in_theirs) > 0;
@@ -448,17 +448,17 @@ static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_thei
  * them moved. */
 static uint32_t tail_of(const struct list *list)
 {
-    uint32_t place = list->count;
+    uint32_t position = list->count;
 
-    while (place > 0 && !array_is_common(&list->elements[place - 1]))
-        place--;
-    return place;
+    while (position > 0 && !array_is_common(&list->elements[position - 1]))
+        position--;
+    return position;
 }
 
-/* Returns the chain at `place`, unless it is the last one, which is appended separately. */
-static uint32_t chain_at(const struct result *result, enum side side, uint32_t place)
+/* Returns the chain at `position`, unless it is the last one, which is appended separately. */
+static uint32_t chain_at(const struct result *result, enum side side, uint32_t position)
 {
-    return place < result->tails[side] ? place : result->lists->of[side].count;
+    return position < result->tails[side] ? position : result->lists->of[side].count;
 }
 
 static void array_add_all(struct result *result, const struct order *order)
@@ -467,15 +467,15 @@ static void array_add_all(struct result *result, const struct order *order)
 
     for (int side = 0; side < SIDES; side++)
         result->tails[side] = tail_of(&result->lists->of[side]);
-    add_behind(result, chain_at(result, MINE, 0), chain_at(result, THEIRS, 0));
+    append_chains(result, chain_at(result, MINE, 0), chain_at(result, THEIRS, 0));
     for (uint32_t i = 0; i < order->count; i++) {
-        struct element *element = &base->elements[order->places[i]];
+        struct element *element = &base->elements[order->positions[i]];
 
         array_add_element(result, element);
-        add_behind(result, chain_at(result, MINE, element->in[MINE] + 1),
-                   chain_at(result, THEIRS, element->in[THEIRS] + 1));
+        append_chains(result, chain_at(result, MINE, element->in[MINE] + 1),
+                      chain_at(result, THEIRS, element->in[THEIRS] + 1));
     }
-    add_behind(result, result->tails[MINE], result->tails[THEIRS]);
+    append_chains(result, result->tails[MINE], result->tails[THEIRS]);
 }
 
 bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
@@ -486,7 +486,7 @@ bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_lengt
     struct order orders[SIDES], order;
     struct builder_mark mark;
 
-    if (!tell_apart(merge, three, as_set, &lists))
+    if (!choose_identity(merge, three, as_set, &lists))
         return false;
     for (int side = 0; side < SIDES; side++)
         orders[side] = order_of_side(&merge->arena, &lists, (enum side)side);

@@ -43,7 +43,7 @@ bool truce__operation_given(const struct operation_call *call, const char *field
     return operation_has(call->request, field);
 }
 
-int truce__operation_word(const char *word, const char *const *words)
+int truce__operation_choice(const char *word, const char *const *words)
 {
     int i = 0;
 
@@ -58,7 +58,7 @@ static truce_status operation_check_word(const struct operation_field *field, co
     struct buffer all = {0};
     truce_status status;
 
-    if (truce__operation_word(word, field->words) >= 0)
+    if (truce__operation_choice(word, field->words) >= 0)
         return TRUCE_OK;
     for (const char *const *at = field->words; *at; at++) {
         truce__buffer_append_text(&all, at == field->words ? "\"" : at[1] ? ", \"" : ", or \"");

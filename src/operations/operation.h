@@ -158,7 +158,8 @@ extern const struct operation_group truce__operation_groups[];
 
 /* Returns the row of that name, or NULL. */
 const struct operation_row *truce__operation_named(const char *name);
-/* Offers the operations as candidates for a mistyped name: "truceEnque", or "enque" of a package. */
+/* Offers the operations as candidates for a mistyped name: "truceEnque", or "enque" of a
+ * package. */
 void truce__operation_nearest(struct nearest_word *nearest);
 /* Runs the operation call->row. */
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error);
@@ -207,7 +208,7 @@ truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t 
                                   bson_error_t *error);
 /* Returns the position of the word in a list that NULL ends, or 0 if the word is NULL. The row has
  * checked the word. */
-int truce__operation_word(const char *word, const char *const *words);
+int truce__operation_choice(const char *word, const char *const *words);
 /* Returns an object of the library that is made on call->store. All calls of the database share
  * the object of a key. If the key is NULL, or in a transaction, the object is for the call
  * alone. */

@@ -72,8 +72,8 @@ static truce_status cron_run_set(struct operation_call *call, const void *arg, b
 
     if (status)
         return status;
-    options.missed = (truce_cron_missed)truce__operation_word(given->missed, cron_missed);
-    truce__job_kept(&given->kept, &job);
+    options.missed = (truce_cron_missed)truce__operation_choice(given->missed, cron_missed);
+    truce__job_options_of_kept(&given->kept, &job);
     handle = truce__operation_queue_named(call, given->queue, NULL, 0);
     status = truce_cron_set(handle->thing, name, given->line, given->payload, &options, error);
     truce__operation_give(call, handle);
@@ -171,8 +171,8 @@ static truce_status cron_run_action(struct operation_call *call, const void *arg
     (void)reply;
     if (status)
         return status;
-    return cron_functions[truce__operation_word(given->action, cron_actions)](call->store, name,
-                                                                              error);
+    return cron_functions[truce__operation_choice(given->action, cron_actions)](call->store, name,
+                                                                                error);
 }
 
 static const struct operation_row cron_operation = {

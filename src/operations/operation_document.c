@@ -304,7 +304,7 @@ static const char *const patch_kinds[] = {"operators", "json", "merge", NULL};
 
 static truce_patch_kind document_patch_kind(const char *word)
 {
-    return (truce_patch_kind)(TRUCE_PATCH_OPERATORS + truce__operation_word(word, patch_kinds));
+    return (truce_patch_kind)(TRUCE_PATCH_OPERATORS + truce__operation_choice(word, patch_kinds));
 }
 
 struct patch_given {
@@ -590,7 +590,7 @@ static truce_status document_run_resolve(struct operation_call *call, const void
 {
     const struct resolve_given *given = arg;
     truce_resolution resolution =
-        (truce_resolution)(TRUCE_RESOLVE_MINE + truce__operation_word(given->take, resolutions));
+        (truce_resolution)(TRUCE_RESOLVE_MINE + truce__operation_choice(given->take, resolutions));
     truce_revision_result result;
     struct handle *handle;
     truce_status status;

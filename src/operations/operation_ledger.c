@@ -310,7 +310,8 @@ static truce_status ledger_read_post(struct operation_call *call, const struct p
                                               .effective_ms = given->effectiveMS,
                                               .expires_ms = given->expiresMS,
                                               .meta = given->meta};
-    transaction->kind = (truce_ledger_kind)truce__operation_word(given->kind, truce__ledger_kinds);
+    transaction->kind =
+        (truce_ledger_kind)truce__operation_choice(given->kind, truce__ledger_kinds);
     return operation_ledger_read_entries(call, given->entries, transaction, error);
 }
 

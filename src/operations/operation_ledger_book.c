@@ -492,7 +492,7 @@ static truce_status items_read_kind(const bson_t *record, truce_ledger_kind *kin
 {
     const char *name = truce__field_text(record, "kind");
     int found =
-        bson_has_field(record, "kind") ? truce__operation_word(name, truce__ledger_kinds) : 0;
+        bson_has_field(record, "kind") ? truce__operation_choice(name, truce__ledger_kinds) : 0;
 
     if (found < 0)
         return truce__fail(

@@ -654,7 +654,7 @@ static bool report_add_transaction(const bson_t *document, void *arg)
 
 /* ---- in order ------------------------------------------------------------------------------- */
 
-static int report_compare_places(const struct report_cell *one, const struct report_cell *other)
+static int report_compare_positions(const struct report_cell *one, const struct report_cell *other)
 {
     int order = strcmp(one->account, other->account);
 
@@ -664,7 +664,7 @@ static int report_compare_places(const struct report_cell *one, const struct rep
 static int compare_by_account(const void *a, const void *b)
 {
     const struct report_cell *one = a, *other = b;
-    int order = report_compare_places(one, other);
+    int order = report_compare_positions(one, other);
 
     return order ? order : strcmp(one->group, other->group);
 }
@@ -674,7 +674,7 @@ static int compare_by_group(const void *a, const void *b)
     const struct report_cell *one = a, *other = b;
     int order = strcmp(one->group, other->group);
 
-    return order ? order : report_compare_places(one, other);
+    return order ? order : report_compare_positions(one, other);
 }
 
 static truce_status report_add_up(struct ledger_report *report, bson_error_t *error)
@@ -685,7 +685,7 @@ static truce_status report_add_up(struct ledger_report *report, bson_error_t *er
         return TRUCE_OK;
     qsort(cells, report->count, sizeof *cells, compare_by_account);
     for (uint32_t i = 0; i < report->count; i++) {
-        bool follows = i && !report_compare_places(&cells[i - 1], &cells[i]);
+        bool follows = i && !report_compare_positions(&cells[i - 1], &cells[i]);
 
         if (__builtin_add_overflow(follows ? cells[i - 1].balance : 0, cells[i].change,
                                    &cells[i].balance))
@@ -745,7 +745,7 @@ static truce_status report_read_group(const struct report_given *given,
     report->by = given->by ? given->by : "month";
     if (!strncmp(report->by, "meta.", 5) && report->by[5])
         report->path = report->by;
-    else if (truce__operation_word(report->by, periods) < 0)
+    else if (truce__operation_choice(report->by, periods) < 0)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "the field 'by' must be day, month, quarter, year, or a field such as "
                              "meta.order, not \"%.80s\"",

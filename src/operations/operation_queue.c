@@ -151,7 +151,7 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
     BSON_APPEND_DOCUMENT_BEGIN(reply, key, &shown);
     (void)bson_iter_init(&at, job);
     while (bson_iter_next(&at))
-        if (truce__operation_word(bson_iter_key(&at), inner_fields) < 0)
+        if (truce__operation_choice(bson_iter_key(&at), inner_fields) < 0)
             BSON_APPEND_VALUE(&shown, bson_iter_key(&at), bson_iter_value(&at));
     if (token)
         BSON_APPEND_OID(&shown, "token", token);
@@ -162,7 +162,7 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
 
 const char *const truce__job_failures[] = {"cancel", "goOn", "wait", NULL};
 
-void truce__job_kept(const struct job_kept *given, truce_job_options *options)
+void truce__job_options_of_kept(const struct job_kept *given, truce_job_options *options)
 {
     *options = (truce_job_options){.priority = (int32_t)given->priority,
                                    .attempts_max = (uint32_t)given->attempts,
@@ -183,7 +183,7 @@ truce_status truce__job_timed(const struct job_timed *given, truce_job_options *
                              "'laneRate' and 'lanePerMS' must be given together");
     if (given->laneRate && !given->lane)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'laneRate' needs 'lane'");
-    truce__job_kept(&given->kept, options);
+    truce__job_options_of_kept(&given->kept, options);
     options->delay_ms = given->delayMS;
     options->run_at_ms = given->runAtMS;
     options->lane = given->lane;
@@ -191,7 +191,7 @@ truce_status truce__job_timed(const struct job_timed *given, truce_job_options *
     options->lane_rate = (uint32_t)given->laneRate;
     options->lane_per_ms = (uint32_t)given->lanePerMS;
     options->failure =
-        (truce_job_failure)truce__operation_word(given->failure, truce__job_failures);
+        (truce_job_failure)truce__operation_choice(given->failure, truce__job_failures);
     return TRUCE_OK;
 }
 
@@ -289,9 +289,9 @@ static truce_status queue_read_job(struct operation_call *call, const struct enq
     options->unique = given->unique;
     options->unique_payload = given->uniquePayload;
     options->unique_period_ms = given->uniquePeriodMS;
-    options->unique_scope = (truce_unique_scope)truce__operation_word(given->uniqueScope, scopes);
+    options->unique_scope = (truce_unique_scope)truce__operation_choice(given->uniqueScope, scopes);
     options->on_conflict =
-        (truce_conflict_policy)truce__operation_word(given->onConflict, policies);
+        (truce_conflict_policy)truce__operation_choice(given->onConflict, policies);
     options->open = given->open;
     options->batch = given->batch;
     options->name = given->name;
@@ -515,7 +515,7 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
                                      bson_error_t *error)
 {
     const struct queue_given *given = arg;
-    int action = truce__operation_word(given->action, actions);
+    int action = truce__operation_choice(given->action, actions);
     const char *name = NULL;
     struct handle *handle;
     bool known = true;

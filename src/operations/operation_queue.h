@@ -44,7 +44,7 @@ struct job_timed {
 extern const char *const truce__job_failures[];
 
 /* Fill the options. Other options are 0. */
-void truce__job_kept(const struct job_kept *given, truce_job_options *options);
+void truce__job_options_of_kept(const struct job_kept *given, truce_job_options *options);
 /* Does the same, and refuses a part of the rate of a lane. */
 truce_status truce__job_timed(const struct job_timed *given, truce_job_options *options,
                               bson_error_t *error);

@@ -41,7 +41,8 @@ static const char *const tree_sides[] = {"mine", "theirs", NULL};
 /* Returns the side that the word names, or TRUCE_TREE_ASK if `word` is NULL. */
 static truce_tree_prefer tree_prefer(const char *word)
 {
-    return word ? (truce_tree_prefer)(truce__operation_word(word, tree_sides) + 1) : TRUCE_TREE_ASK;
+    return word ? (truce_tree_prefer)(truce__operation_choice(word, tree_sides) + 1)
+                : TRUCE_TREE_ASK;
 }
 
 extern const struct operation_row tree_log_operation, tree_diff_operation, tree_operation;

@@ -100,7 +100,7 @@ static bool has_control(const char *name)
 truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 {
     size_t length = name ? strlen(name) : 0;
-    size_t most = length && *name == '@' ? TRUCE_PLACE_NAME_MAX : TRUCE_COLLECTION_NAME_MAX;
+    size_t most = length && *name == '@' ? TRUCE_STORED_NAME_MAX : TRUCE_COLLECTION_NAME_MAX;
     const char *wrong = NULL;
 
     if (!name)

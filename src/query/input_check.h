@@ -25,8 +25,8 @@ truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error
 
 /* Checks the name of a collection. Fails with CODE_INVALID_NAMESPACE if the name is empty, is
  * longer than TRUCE_COLLECTION_NAME_MAX (TRUCE_PLACE_NAME_MAX if it begins with @, as in a served
- * database), is not UTF-8, has a `$` or a dot at an end, or begins with MongoDB's own "system.". The
- * status is TRUCE_LIMIT if the name is too long, and otherwise TRUCE_INVALID. */
+ * database), is not UTF-8, has a `$` or a dot at an end, or begins with MongoDB's own "system.".
+ * The status is TRUCE_LIMIT if the name is too long, and otherwise TRUCE_INVALID. */
 truce_status truce__collection_name_check(const char *name, bson_error_t *error);
 
 /* These functions fail with the error that every store reports if a collection does not exist, or

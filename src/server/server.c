@@ -333,7 +333,8 @@ static void set_access(struct server *server, const struct server_options *optio
     server->handshake_ms = options->handshake_ms ? options->handshake_ms : TRUCE_HANDSHAKE_MS;
     server->message_ms = options->message_ms ? options->message_ms : TRUCE_MESSAGE_MS;
     server->send_ms = options->send_ms ? options->send_ms : TRUCE_SEND_MS;
-    server->stranger_ms = options->stranger_ms ? options->stranger_ms : TRUCE_STRANGER_MS;
+    server->unauthenticated_ms =
+        options->unauthenticated_ms ? options->unauthenticated_ms : TRUCE_UNAUTHENTICATED_MS;
     atomic_init(&server->changes, 1);
     scram_chance(server->secret, sizeof server->secret);
 }

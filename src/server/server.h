@@ -84,7 +84,7 @@ struct server_options {
      * TRUCE_MESSAGE_MS. */
     int64_t message_ms;
     /* Maximum idle time of a connection that has not logged in. 0 means TRUCE_STRANGER_MS. */
-    int64_t stranger_ms;
+    int64_t unauthenticated_ms;
     /* Maximum time for which a client may read nothing of its reply. 0 means TRUCE_SEND_MS. */
     int64_t send_ms;
     /* The change feed to set. NULL leaves the feed of the file unchanged; a new file has none. */

@@ -10,15 +10,15 @@
 /* The maximum length of a name or a number in bytes. */
 #define TOKEN_MAX 1000
 
-/* The place of a value: its document or array, and its name there. */
-struct edn_place {
+/* The target of a value: its document or array, and its name there. */
+struct edn_target {
     bson_t *parent;
     const char *key;
     int key_length;
     int depth;
 };
 
-static truce_status edn_value(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_value(struct edn_reader *reader, const struct edn_target *target,
                               bson_error_t *error);
 
 /* ---- characters ----------------------------------------------------------------------------- */
@@ -73,12 +73,12 @@ static char edn_skip(struct edn_reader *reader)
 
 /* ---- values without parts ------------------------------------------------------------------- */
 
-static truce_status edn_append_text(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_append_text(struct edn_reader *reader, const struct edn_target *target,
                                     const char *text, size_t length, bson_error_t *error)
 {
     if (truce__utf8_check(text, length) != length)
         return edn_bad(reader, "a string is not UTF-8", error);
-    bson_append_utf8(place->parent, place->key, place->key_length, text, (int)length);
+    bson_append_utf8(target->parent, target->key, target->key_length, text, (int)length);
     return TRUCE_OK;
 }
 
@@ -150,7 +150,7 @@ static size_t edn_token(struct edn_reader *reader, const char **token)
 }
 
 /* Appends a number. Returns false if the token is not a number. */
-static bool edn_number(const struct edn_place *place, const char *token)
+static bool edn_number(const struct edn_target *target, const char *token)
 {
     char *end;
     long long whole;
@@ -162,18 +162,18 @@ static bool edn_number(const struct edn_place *place, const char *token)
     errno = 0;
     whole = strtoll(token, &end, 10);
     if (!errno && (!*end || !strcmp(end, "N"))) {
-        bson_append_int64(place->parent, place->key, place->key_length, whole);
+        bson_append_int64(target->parent, target->key, target->key_length, whole);
         return true;
     }
     real = strtod(token, &end);
     if (*end && strcmp(end, "N") && strcmp(end, "M"))
         return false;
-    bson_append_double(place->parent, place->key, place->key_length, real);
+    bson_append_double(target->parent, target->key, target->key_length, real);
     return true;
 }
 
 /* Reads a value without parts: a character, a keyword, nil, true, false, a number, or a symbol. */
-static truce_status edn_plain(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_plain(struct edn_reader *reader, const struct edn_target *target,
                               bson_error_t *error)
 {
     const char *token;
@@ -188,18 +188,18 @@ static truce_status edn_plain(struct edn_reader *reader, const struct edn_place 
      * quote, which ends tokens. */
     if (*text == '\\' && length == 1) {
         text[0] = edn_take(reader);
-        return text[0] ? edn_append_text(reader, place, text, 1, error)
+        return text[0] ? edn_append_text(reader, target, text, 1, error)
                        : edn_bad(reader, "a character is missing after \\", error);
     }
     if (*text == ':' || *text == '\\')
-        return length > 1 ? edn_append_text(reader, place, text + 1, length - 1, error)
+        return length > 1 ? edn_append_text(reader, target, text + 1, length - 1, error)
                           : edn_bad(reader, "a keyword without a name", error);
     if (!strcmp(text, "nil"))
-        bson_append_null(place->parent, place->key, place->key_length);
+        bson_append_null(target->parent, target->key, target->key_length);
     else if (!strcmp(text, "true") || !strcmp(text, "false"))
-        bson_append_bool(place->parent, place->key, place->key_length, *text == 't');
-    else if (!edn_number(place, text))
-        return edn_append_text(reader, place, text, length, error);
+        bson_append_bool(target->parent, target->key, target->key_length, *text == 't');
+    else if (!edn_number(target, text))
+        return edn_append_text(reader, target, text, length, error);
     return TRUCE_OK;
 }
 
@@ -209,8 +209,8 @@ static truce_status edn_plain(struct edn_reader *reader, const struct edn_place 
 static truce_status edn_drop(struct edn_reader *reader, int depth, bson_error_t *error)
 {
     bson_t dropped = BSON_INITIALIZER;
-    struct edn_place place = {&dropped, "", 0, depth};
-    truce_status status = edn_value(reader, &place, error);
+    struct edn_target target = {&dropped, "", 0, depth};
+    truce_status status = edn_value(reader, &target, error);
 
     bson_destroy(&dropped);
     return status;
@@ -221,8 +221,8 @@ static truce_status edn_name(struct edn_reader *reader, int depth, char name[TOK
                              bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER;
-    struct edn_place place = {&holder, "", 0, depth};
-    truce_status status = edn_value(reader, &place, error);
+    struct edn_target target = {&holder, "", 0, depth};
+    truce_status status = edn_value(reader, &target, error);
     bson_iter_t iter;
 
     *name = 0;
@@ -268,9 +268,9 @@ static truce_status edn_parts(struct edn_reader *reader, bson_t *parent, bool is
         if (!status && is_map && edn_skip(reader) == closing)
             return edn_bad(reader, "a map has a key without a value", error);
         if (!status) {
-            struct edn_place place = {parent, key, (int)strlen(key), depth};
+            struct edn_target target = {parent, key, (int)strlen(key), depth};
 
-            status = edn_value(reader, &place, error);
+            status = edn_value(reader, &target, error);
         }
     }
     if (!status)
@@ -278,33 +278,33 @@ static truce_status edn_parts(struct edn_reader *reader, bson_t *parent, bool is
     return status;
 }
 
-static truce_status edn_map(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_map(struct edn_reader *reader, const struct edn_target *target,
                             bson_error_t *error)
 {
     bson_t child;
     truce_status status;
 
     edn_take(reader);
-    bson_append_document_begin(place->parent, place->key, place->key_length, &child);
-    status = edn_parts(reader, &child, true, '}', place->depth + 1, error);
-    bson_append_document_end(place->parent, &child);
+    bson_append_document_begin(target->parent, target->key, target->key_length, &child);
+    status = edn_parts(reader, &child, true, '}', target->depth + 1, error);
+    bson_append_document_end(target->parent, &child);
     return status;
 }
 
-static truce_status edn_array(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_array(struct edn_reader *reader, const struct edn_target *target,
                               char closing, bson_error_t *error)
 {
     bson_t child;
     truce_status status;
 
     edn_take(reader);
-    bson_append_array_begin(place->parent, place->key, place->key_length, &child);
-    status = edn_parts(reader, &child, false, closing, place->depth + 1, error);
-    bson_append_array_end(place->parent, &child);
+    bson_append_array_begin(target->parent, target->key, target->key_length, &child);
+    status = edn_parts(reader, &child, false, closing, target->depth + 1, error);
+    bson_append_array_end(target->parent, &child);
     return status;
 }
 
-static truce_status edn_quoted(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_quoted(struct edn_reader *reader, const struct edn_target *target,
                                bson_error_t *error)
 {
     struct buffer text = {0};
@@ -313,7 +313,7 @@ static truce_status edn_quoted(struct edn_reader *reader, const struct edn_place
     edn_take(reader);
     status = edn_string(reader, &text, error);
     if (!status)
-        status = edn_append_text(reader, place, text.bytes ? (const char *)text.bytes : "",
+        status = edn_append_text(reader, target, text.bytes ? (const char *)text.bytes : "",
                                  text.size, error);
     truce__buffer_release(&text);
     return status;
@@ -344,39 +344,39 @@ static truce_status edn_prefixes(struct edn_reader *reader, int depth, bson_erro
     return status;
 }
 
-static truce_status edn_value(struct edn_reader *reader, const struct edn_place *place,
+static truce_status edn_value(struct edn_reader *reader, const struct edn_target *target,
                               bson_error_t *error)
 {
     truce_status status;
 
-    if (place->depth > EDN_DEPTH_MAX)
+    if (target->depth > EDN_DEPTH_MAX)
         return truce__fail(TRUCE_LIMIT, error, "line %lld: values in more than %d values",
                            (long long)reader->line, EDN_DEPTH_MAX);
-    status = edn_prefixes(reader, place->depth, error);
+    status = edn_prefixes(reader, target->depth, error);
     if (status)
         return status;
     if (edn_peek(reader) == '#' && reader->text[reader->at + 1] != '#') {
         edn_take(reader);
-        return edn_peek(reader) == '{' ? edn_array(reader, place, '}', error)
-                                       : edn_quoted(reader, place, error);
+        return edn_peek(reader) == '{' ? edn_array(reader, target, '}', error)
+                                       : edn_quoted(reader, target, error);
     }
     switch (edn_peek(reader)) {
     case 0:
         return edn_bad(reader, "a value is missing at the end", error);
     case '{':
-        return edn_map(reader, place, error);
+        return edn_map(reader, target, error);
     case '[':
-        return edn_array(reader, place, ']', error);
+        return edn_array(reader, target, ']', error);
     case '(':
-        return edn_array(reader, place, ')', error);
+        return edn_array(reader, target, ')', error);
     case ')':
     case ']':
     case '}':
         return edn_bad(reader, "a bracket closes nothing", error);
     case '"':
-        return edn_quoted(reader, place, error);
+        return edn_quoted(reader, target, error);
     default:
-        return edn_plain(reader, place, error);
+        return edn_plain(reader, target, error);
     }
 }
 
@@ -410,7 +410,7 @@ static truce_status edn_end(struct edn_reader *reader, bson_error_t *error)
 truce_status truce__edn_next(struct edn_reader *reader, bson_t *operation, bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER, inside;
-    struct edn_place place = {&holder, "", 0, 1};
+    struct edn_target target = {&holder, "", 0, 1};
     const uint8_t *bytes;
     uint32_t length;
     bson_iter_t iter;
@@ -421,7 +421,7 @@ truce_status truce__edn_next(struct edn_reader *reader, bson_t *operation, bson_
         bson_destroy(&holder);
         return edn_end(reader, error);
     }
-    status = edn_value(reader, &place, error);
+    status = edn_value(reader, &target, error);
     if (!status && bson_iter_init(&iter, &holder) && bson_iter_next(&iter) &&
         BSON_ITER_HOLDS_DOCUMENT(&iter)) {
         bson_iter_document(&iter, &length, &bytes);

@@ -529,7 +529,7 @@ static bool serial_may_append(const struct serial *serial, int t)
 
 /* Searches, depth first, for a serial order of the remaining transactions that respects real time,
  * explains all reads, and ends in the last versions. */
-static bool history_place(struct serial *serial, int done)
+static bool history_append(struct serial *serial, int done)
 {
     const struct sim_history *history = serial->checker->history;
 
@@ -551,7 +551,7 @@ static bool history_place(struct serial *serial, int done)
                 serial->state[d] = history_op_removes(history->txns[t].script->ops[d]) ? 0 : 2 + t;
         }
         serial->used[i] = true;
-        if (history_place(serial, done + 1))
+        if (history_append(serial, done + 1))
             return true;
         serial->used[i] = false;
         memcpy(serial->state, before, sizeof before);
@@ -569,7 +569,7 @@ static bool some_serial_order(const struct checker *checker)
     }
     for (int d = 0; d < SIM_DOCUMENTS; d++)
         serial.state[d] = history_content(checker, d, 0);
-    return history_place(&serial, 0);
+    return history_append(&serial, 0);
 }
 
 const char *truce__history_check(const struct sim_history *history, char *detail, size_t size)

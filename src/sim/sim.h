@@ -125,7 +125,7 @@ enum sim_action {
 /* An event that can happen next. */
 struct sim_choice {
     enum sim_action action;
-    /* The number of the client, of the late call, or of the place of the plain write. */
+    /* The number of the client, of the late call, or of the position of the plain write. */
     int who;
 };
 

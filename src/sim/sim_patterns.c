@@ -220,7 +220,7 @@ static const struct sim_pattern items = {
         "{\"_id\": 1, \"badges\": [{\"type\": \"A\"}, {\"type\": \"B\", \"n\": 0, \"m\": 0}, "
         "{\"type\": \"C\"}]}",
     .calls = sizeof item_calls / sizeof *item_calls,
-    .places = 2,
+    .positions = 2,
     .call = call_item,
     .observe = observe_items,
     .check = sim_check_items,
@@ -393,7 +393,7 @@ static void sim_check_edit(struct run *run, const bson_t *document, int txn)
         truce__sim_fail(run, "an edit is in by half", document);
 }
 
-static void sim_check_kept(struct run *run, const bson_t *document)
+static void sim_check_versions(struct run *run, const bson_t *document)
 {
     for (int64_t version = 1; version < run->patterns.number; version++) {
         bson_t *filter =
@@ -441,7 +441,7 @@ static void patterns_check_post(struct run *run, const bson_t *document)
     if (patterns_number_in(post, "sum") != bson_count_keys(&list))
         truce__sim_fail(run, "an edit was counted twice, or not at all", document);
     if (patterns_all_keep(run->scenario))
-        sim_check_kept(run, document);
+        sim_check_versions(run, document);
 }
 
 static const struct sim_pattern revisions = {
@@ -450,7 +450,7 @@ static const struct sim_pattern revisions = {
                 "\"hot\": 0, \"f0\": 0, \"f1\": 0, \"f2\": 0, \"f3\": 0, \"f4\": 0, \"f5\": 0, "
                 "\"f6\": 0, \"f7\": 0}",
     .calls = EDITS,
-    .places = 1,
+    .positions = 1,
     .call = call_edit,
     .observe = observe_post,
     .check = patterns_check_post,

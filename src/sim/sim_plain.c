@@ -32,19 +32,19 @@ static const char *plain_collection_of(const struct run *run)
     return pattern ? pattern->collection : "docs";
 }
 
-static int places_of(const struct run *run)
+static int positions_of(const struct run *run)
 {
     const struct sim_pattern *pattern = truce__sim_pattern(run->scenario->subject);
 
-    return pattern ? pattern->places : SIM_DOCUMENTS;
+    return pattern ? pattern->positions : SIM_DOCUMENTS;
 }
 
 int truce__sim_plains(const struct run *run)
 {
-    return run->result->plains < run->scenario->plains ? places_of(run) : 0;
+    return run->result->plains < run->scenario->plains ? positions_of(run) : 0;
 }
 
-static bool plain_check(struct run *run, int place, bson_t *document)
+static bool plain_check(struct run *run, int position, bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER;
     bson_error_t error;
@@ -52,7 +52,7 @@ static bool plain_check(struct run *run, int place, bson_t *document)
     bool found;
 
     if (run->scenario->subject == SIM_COMMITS)
-        BSON_APPEND_UTF8(&filter, "_id", letters[place]);
+        BSON_APPEND_UTF8(&filter, "_id", letters[position]);
     else
         BSON_APPEND_INT32(&filter, "_id", 1);
     found = !truce_find_one(run->inner, plain_collection_of(run), &filter, NULL, document, &error);
@@ -63,12 +63,13 @@ static bool plain_check(struct run *run, int place, bson_t *document)
 }
 
 /* Returns the path of `p` in a document. */
-static void plain_path_of(const struct run *run, int place, const bson_t *document, char path[32])
+static void plain_path_of(const struct run *run, int position, const bson_t *document,
+                          char path[32])
 {
     struct value items = truce__value_field(truce__value_document(document), "badges", 6);
 
     snprintf(path, 32, "p");
-    if (run->scenario->subject != SIM_ITEMS || place == 0)
+    if (run->scenario->subject != SIM_ITEMS || position == 0)
         return;
     for (struct fields fields = truce__fields(items); truce__fields_next(&fields);) {
         struct value type = truce__value_field(fields.value, "type", 4);
@@ -90,7 +91,7 @@ static int plain_count_in(const bson_t *document, const char *path)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-void truce__sim_plain(struct run *run, int place)
+void truce__sim_plain(struct run *run, int position)
 {
     bson_t document, *update;
     char path[32];
@@ -98,16 +99,16 @@ void truce__sim_plain(struct run *run, int place)
     bson_iter_t iter;
 
     run->changes++;
-    if (plain_check(run, place, &document)) {
+    if (plain_check(run, position, &document)) {
         bson_t filter = BSON_INITIALIZER;
 
-        plain_path_of(run, place, &document, path);
+        plain_path_of(run, position, &document, path);
         truce_assert(bson_iter_init_find(&iter, &document, "_id"));
         BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
         update = BCON_NEW("$inc", "{", path, BCON_INT32(1), "}");
         truce_assert(!truce_update(run->inner, plain_collection_of(run), &filter, update, NULL,
                                    NULL, &error));
-        run->plain[place].count++;
+        run->plain[position].count++;
         bson_destroy(update);
         bson_destroy(&filter);
     }
@@ -160,20 +161,20 @@ static void sim_plain_wrong(struct run *run, const char *what, const bson_t *doc
 
 /* Compares the number of plain writes in a document with the number that were made. Fewer of them
  * are allowed only if a release overwrote some and reported it. */
-static void observe_place(struct run *run, int place)
+static void observe_position(struct run *run, int position)
 {
-    struct sim_plain *plain = &run->plain[place];
+    struct sim_plain *plain = &run->plain[position];
     bson_t document;
     char path[32];
     int count;
 
     /* The document was removed, so there is nothing to compare. */
-    if (!plain_check(run, place, &document)) {
+    if (!plain_check(run, position, &document)) {
         *plain = (struct sim_plain){0};
         bson_destroy(&document);
         return;
     }
-    plain_path_of(run, place, &document, path);
+    plain_path_of(run, position, &document, path);
     count = plain_count_in(&document, path);
     if (count > plain->count) {
         sim_plain_wrong(run, "a plain write appeared that was never made", &document);
@@ -192,6 +193,6 @@ void truce__sim_plain_observe(struct run *run)
 {
     if (!run->scenario->plains)
         return;
-    for (int place = 0; place < places_of(run); place++)
-        observe_place(run, place);
+    for (int position = 0; position < positions_of(run); position++)
+        observe_position(run, position);
 }

@@ -39,7 +39,7 @@ struct sim_patterns {
     uint64_t contents[SIM_VERSIONS];
 };
 
-/* The number of plain writes of one place. */
+/* The number of plain writes of one position. */
 struct sim_plain {
     int count;
 };
@@ -135,8 +135,8 @@ struct sim_pattern {
     const char *other;
     /* The number of different calls. The field `call` of a script is below it. */
     int calls;
-    /* The number of places to which plain writers may write. */
-    int places;
+    /* The number of positions to which plain writers may write. */
+    int positions;
     /* Creates further documents before the run, or NULL. */
     void (*begin)(struct run *run);
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
@@ -166,10 +166,11 @@ const char *truce__patterns_check(struct run *run, char *detail, size_t size);
 
 /* ---- sim_plain.c ---- */
 
-/* Returns the number of places to which a plain writer may write now, or 0 after enough writes. */
+/* Returns the number of positions to which a plain writer may write now, or 0 after enough
+ * writes. */
 int truce__sim_plains(const struct run *run);
-/* Makes a plain write to a place: increments the field `p`. */
-void truce__sim_plain(struct run *run, int place);
+/* Makes a plain write to a position: increments the field `p`. */
+void truce__sim_plain(struct run *run, int position);
 /* Checks the plain writes after each write that reached the store. */
 void truce__sim_plain_observe(struct run *run);
 

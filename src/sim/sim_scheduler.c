@@ -95,7 +95,7 @@ static void sleep_ms(void *arg, int64_t duration_ms)
 
 /* Returns a hash of the history, which is a part of the state because the checks at the end depend
  * on it. */
-static uint64_t past_of(const struct sim_history *history)
+static uint64_t history_hash(const struct sim_history *history)
 {
     uint64_t past = (uint64_t)history->txns_count;
 
@@ -129,7 +129,7 @@ static uint64_t scheduler_state_of(const struct run *run)
         "orders",   "moves",         "accounts"};
     int collections_count =
         run->scenario->subject == SIM_COMMITS ? 2 : (int)(sizeof collections / sizeof *collections);
-    uint64_t state = truce__sim_mix((uint64_t)run->now_ms, past_of(&run->history));
+    uint64_t state = truce__sim_mix((uint64_t)run->now_ms, history_hash(&run->history));
     bson_error_t error;
 
     for (int i = 0; i < collections_count; i++) {
@@ -217,8 +217,8 @@ static int gather_choices(struct run *run, struct sim_choice *choices)
     }
     if (run->result->jumps < run->scenario->jumps)
         scheduler_offer(choices, &count, SIM_JUMP, 0);
-    for (int place = 0; place < truce__sim_plains(run); place++)
-        scheduler_offer(choices, &count, SIM_PLAIN, place);
+    for (int position = 0; position < truce__sim_plains(run); position++)
+        scheduler_offer(choices, &count, SIM_PLAIN, position);
     return count;
 }
 

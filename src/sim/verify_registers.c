@@ -199,7 +199,7 @@ static double first_end(const struct search *search, uint32_t from)
 /* Searches, depth first, for an order of the transactions that are not done. Tries only those that
  * began before the first end of the others. Gives up after the maximum number of steps, and at a
  * state that was reached before. */
-static bool registers_place(struct search *search, uint32_t from)
+static bool registers_append(struct search *search, uint32_t from)
 {
     double least;
     uint32_t undo;
@@ -225,7 +225,7 @@ static bool registers_place(struct search *search, uint32_t from)
         search->done[i] = true;
         search->open -= txn->outcome == VERIFY_OK;
         search->set_name ^= search->names[i];
-        found = registers_place(search, from);
+        found = registers_append(search, from);
         if (found)
             return true;
         search->set_name ^= search->names[i];
@@ -292,7 +292,7 @@ void truce__verify_registers(struct verify *verify)
             "there are %u transactions with registers: an order of at most %d can be "
             "searched for; use lists",
             search.count, DEPTH_MAX);
-    else if (search.count && !registers_place(&search, 0)) {
+    else if (search.count && !registers_append(&search, 0)) {
         if (search.steps >= verify->steps_max)
             truce__verify_report(
                 verify, "undecided",

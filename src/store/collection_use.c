@@ -114,7 +114,7 @@ truce_status truce__collection_check_unused(truce_store *store, const char *coll
 {
     char name[USER_SHOWN];
 
-    if (truce__reserved_place(collection))
+    if (truce__reserved_stored_name(collection))
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "%s is reserved for truce: it cannot be renamed or replaced",
                              collection);

@@ -32,8 +32,8 @@ truce_status truce__database_name_check(const char *name, bson_error_t *error)
                          bson_utf8_validate(name, length, false) ? name : "", DATABASE_NAME_MAX);
 }
 
-truce_status truce__place_of(const char *own, const char *database, const char *collection,
-                             char place[PLACE_MAX], bson_error_t *error)
+truce_status truce__stored_name_of(const char *own, const char *database, const char *collection,
+                                   char stored_name[STORED_NAME_MAX], bson_error_t *error)
 {
     bool is_own = !strcmp(own, database) && strcmp(collection, VIEWS_COLLECTION) != 0;
     int length;
@@ -52,32 +52,34 @@ truce_status truce__place_of(const char *own, const char *database, const char *
     if (collection[0] == '.')
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "the collection name \"%.80s\" begins with a dot", collection);
-    length = snprintf(place, PLACE_MAX, "%s%s%s%s", is_own ? "" : "@", is_own ? "" : database,
-                      is_own ? "" : ".", collection);
-    truce_assert(length < PLACE_MAX);
+    length = snprintf(stored_name, STORED_NAME_MAX, "%s%s%s%s", is_own ? "" : "@",
+                      is_own ? "" : database, is_own ? "" : ".", collection);
+    truce_assert(length < STORED_NAME_MAX);
     return TRUCE_OK;
 }
 
-const char *truce__place_name(const char *own, const char *database, const char *place)
+const char *truce__stored_name_plain(const char *own, const char *database, const char *stored_name)
 {
     size_t length = strlen(database);
-    bool within =
-        place[0] == '@' && !strncmp(place + 1, database, length) && place[1 + length] == '.';
-    const char *name = within ? place + length + 2 : NULL;
+    bool within = stored_name[0] == '@' && !strncmp(stored_name + 1, database, length) &&
+                  stored_name[1 + length] == '.';
+    const char *name = within ? stored_name + length + 2 : NULL;
 
     if (strcmp(own, database) != 0)
         return name;
-    if (place[0] == '@')
+    if (stored_name[0] == '@')
         return name && !strcmp(name, VIEWS_COLLECTION) ? name : NULL;
-    return place;
+    return stored_name;
 }
 
-void truce__place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1])
+void truce__stored_name_database(const char *own, const char *stored_name,
+                                 char database[DATABASE_NAME_MAX + 1])
 {
-    const char *dot = strchr(place, '.');
+    const char *dot = strchr(stored_name, '.');
 
-    if (place[0] == '@' && dot)
-        snprintf(database, DATABASE_NAME_MAX + 1, "%.*s", (int)(dot - place - 1), place + 1);
+    if (stored_name[0] == '@' && dot)
+        snprintf(database, DATABASE_NAME_MAX + 1, "%.*s", (int)(dot - stored_name - 1),
+                 stored_name + 1);
     else
         snprintf(database, DATABASE_NAME_MAX + 1, "%s", own);
 }
@@ -86,25 +88,26 @@ void truce__place_database(const char *own, const char *place, char database[DAT
 
 struct naming {
     const char *own, *database;
-    const struct place_guard *guard;
+    const struct name_guard *guard;
     bson_error_t *error;
 };
 
 /* Maps the names in all stages. `at` is the iterator before the first stage. */
 static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result);
 
-static truce_status places_append_place(const struct naming *naming, const char *database,
-                                        const char *collection, bool writes, bson_t *to,
-                                        const char *key)
+static truce_status map_append_name(const struct naming *naming, const char *database,
+                                    const char *collection, bool writes, bson_t *to,
+                                    const char *key)
 {
-    const struct place_guard *guard = naming->guard;
-    char place[PLACE_MAX];
-    truce_status status = truce__place_of(naming->own, database, collection, place, naming->error);
+    const struct name_guard *guard = naming->guard;
+    char stored_name[STORED_NAME_MAX];
+    truce_status status =
+        truce__stored_name_of(naming->own, database, collection, stored_name, naming->error);
 
     if (!status && guard)
         status = guard->allow(guard->arg, database, collection, writes, naming->error);
     if (!status)
-        BSON_APPEND_UTF8(to, key, place);
+        BSON_APPEND_UTF8(to, key, stored_name);
     return status;
 }
 
@@ -142,14 +145,14 @@ static truce_status append_target(const struct naming *naming, const bson_iter_t
     if (status)
         return status;
     if (collection)
-        return places_append_place(naming, database, collection, writes, to, key);
+        return map_append_name(naming, database, collection, writes, to, key);
     BSON_APPEND_VALUE(to, key, bson_iter_value((bson_iter_t *)value));
     return TRUCE_OK;
 }
 
 /* Maps the fields of a stage: `target` names a collection, and `pipeline`, if present, reads it. */
-static truce_status places_append_fields(const struct naming *naming, const bson_iter_t *value,
-                                         const char *target, bson_t *to)
+static truce_status map_append_fields(const struct naming *naming, const bson_iter_t *value,
+                                      const char *target, bson_t *to)
 {
     truce_status status = TRUCE_OK;
     bson_iter_t field, stages;
@@ -195,7 +198,7 @@ static truce_status append_facets(const struct naming *naming, const bson_iter_t
 }
 
 /* Returns the field of a stage that names a collection, or NULL. */
-static const char *places_target_of(const char *stage)
+static const char *map_target_of(const char *stage)
 {
     static const char *const targets[][2] = {
         {"$lookup", "from"}, {"$graphLookup", "from"}, {"$unionWith", "coll"}, {"$merge", "into"}};
@@ -206,10 +209,10 @@ static const char *places_target_of(const char *stage)
     return NULL;
 }
 
-static truce_status places_append_stage(const struct naming *naming, const bson_iter_t *stage,
-                                        bson_t *to)
+static truce_status map_append_stage(const struct naming *naming, const bson_iter_t *stage,
+                                     bson_t *to)
 {
-    const char *name = bson_iter_key(stage), *target = places_target_of(name);
+    const char *name = bson_iter_key(stage), *target = map_target_of(name);
     bool is_document = BSON_ITER_HOLDS_DOCUMENT(stage);
     truce_status status;
     bson_t inner;
@@ -222,7 +225,7 @@ static truce_status places_append_stage(const struct naming *naming, const bson_
         return TRUCE_OK;
     }
     BSON_APPEND_DOCUMENT_BEGIN(to, name, &inner);
-    status = target ? places_append_fields(naming, stage, target, &inner)
+    status = target ? map_append_fields(naming, stage, target, &inner)
                     : append_facets(naming, stage, &inner);
     bson_append_document_end(to, &inner);
     return status;
@@ -241,15 +244,15 @@ static truce_status name_stages(const struct naming *naming, bson_iter_t at, bso
         }
         BSON_APPEND_DOCUMENT_BEGIN(result, bson_iter_key(&at), &inner);
         while (!status && bson_iter_next(&field))
-            status = places_append_stage(naming, &field, &inner);
+            status = map_append_stage(naming, &field, &inner);
         bson_append_document_end(result, &inner);
     }
     return status;
 }
 
-truce_status truce__place_pipeline(const char *own, const char *database, const bson_t *pipeline,
-                                   const struct place_guard *guard, bson_t *result,
-                                   bson_error_t *error)
+truce_status truce__map_pipeline(const char *own, const char *database, const bson_t *pipeline,
+                                 const struct name_guard *guard, bson_t *result,
+                                 bson_error_t *error)
 {
     struct naming naming = {own, database, guard, error};
     bson_iter_t stages;

@@ -3,7 +3,7 @@
 
 /*
  * The namespace map stores the collections of several databases in one store. The name of a
- * collection in the store is its place:
+ * collection in the store is its stored name:
  *
  *     database "test", the store's own      students            -> students
  *     any other database, "school"          students            -> @school.students
@@ -25,12 +25,12 @@
 /* The bytes of the name of a database, as in MongoDB. */
 #define DATABASE_NAME_MAX 63
 /* The size of the name of a collection in the store, with the zero byte. */
-#define PLACE_MAX (TRUCE_PLACE_NAME_MAX + 1)
+#define STORED_NAME_MAX (TRUCE_STORED_NAME_MAX + 1)
 /* The views of a database (view_cache.h). */
 #define VIEWS_COLLECTION "system.views"
 
 /* Returns whether the collection is one of the server's own. */
-static inline bool truce__place_is_system(const char *collection)
+static inline bool truce__name_is_system(const char *collection)
 {
     return !strncmp(collection, "system.", 7);
 }
@@ -42,32 +42,33 @@ truce_status truce__text_check(const bson_iter_t *text, uint32_t code, bson_erro
 /* Checks the name of a database. Fails with CODE_INVALID_NAMESPACE, as MongoDB does. */
 truce_status truce__database_name_check(const char *name, bson_error_t *error);
 
-/* Computes the place of a collection. `own` is the name of the store's own database. */
-truce_status truce__place_of(const char *own, const char *database, const char *collection,
-                             char place[PLACE_MAX], bson_error_t *error);
+/* Computes the stored name of a collection. `own` is the name of the store's own database. */
+truce_status truce__stored_name_of(const char *own, const char *database, const char *collection,
+                                   char stored_name[STORED_NAME_MAX], bson_error_t *error);
 
-/* Returns the name that the collection has in the database, borrowed from `place`. Returns NULL if
- * the collection belongs to another database. */
-const char *truce__place_name(const char *own, const char *database, const char *place);
+/* Returns the name that the collection has in the database, borrowed from `stored_name`. Returns
+ * NULL if the collection belongs to another database. */
+const char *truce__stored_name_plain(const char *own, const char *database,
+                                     const char *stored_name);
 
-/* Returns the database of a place. */
-void truce__place_database(const char *own, const char *place,
-                           char database[DATABASE_NAME_MAX + 1]);
+/* Returns the database of a stored name. */
+void truce__stored_name_database(const char *own, const char *stored_name,
+                                 char database[DATABASE_NAME_MAX + 1]);
 
 /* Decides for each collection that a pipeline names, besides its input, whether the pipeline may
  * read it or, with `writes`, write to it. Any status but OK refuses the pipeline. */
-struct place_guard {
+struct name_guard {
     truce_status (*allow)(void *arg, const char *database, const char *collection, bool writes,
                           bson_error_t *error);
     void *arg;
 };
 
 /* Maps the names of the collections that a pipeline's stages read and write ($lookup, $graphLookup,
- * $unionWith, $out, $merge, also within $facet) to places. Another database may be named where
- * MongoDB allows it. If `guard` is NULL, all collections are allowed. Always initializes
+ * $unionWith, $out, $merge, also within $facet) to stored names. Another database may be named
+ * where MongoDB allows it. If `guard` is NULL, all collections are allowed. Always initializes
  * `result`. */
-truce_status truce__place_pipeline(const char *own, const char *database, const bson_t *pipeline,
-                                   const struct place_guard *guard, bson_t *result,
-                                   bson_error_t *error);
+truce_status truce__map_pipeline(const char *own, const char *database, const bson_t *pipeline,
+                                 const struct name_guard *guard, bson_t *result,
+                                 bson_error_t *error);
 
 #endif

@@ -125,7 +125,7 @@ static const char *stage_text_of(struct value value)
 }
 
 /* Returns the position of the string in the list, or -1. */
-static int word_number(struct value value, const char *const *words)
+static int word_index(struct value value, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
         if (!strcmp(stage_text_of(value), words[i]))
@@ -136,7 +136,7 @@ static int word_number(struct value value, const char *const *words)
 static truce_status parse_matched(struct value value, struct merge *merge, bson_error_t *error)
 {
     static const char *const words[] = {"replace", "keepExisting", "merge", "fail", NULL};
-    int number = word_number(value, words);
+    int number = word_index(value, words);
 
     if (value.type == BSON_TYPE_ARRAY) {
         merge->matched = MATCHED_PIPELINE;
@@ -155,7 +155,7 @@ static truce_status parse_matched(struct value value, struct merge *merge, bson_
 static truce_status parse_missing(struct value value, struct merge *merge, bson_error_t *error)
 {
     static const char *const words[] = {"insert", "discard", "fail", NULL};
-    int number = word_number(value, words);
+    int number = word_index(value, words);
 
     if (value.type != VALUE_MISSING && number < 0)
         return truce__refuse(CODE_BAD_VALUE, error, "$merge: whenNotMatched cannot be \"%s\"",
@@ -583,8 +583,8 @@ static truce_status open_alias(struct pipeline_cursor *cursor, const struct alia
     return status;
 }
 
-static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
-                               struct source **source, bson_error_t *error)
+static truce_status environment_open(void *arg, const char *collection, const bson_t *filter,
+                                     struct source **source, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
     const struct alias *alias = truce__aliases_find(cursor->aliases, collection);
@@ -618,7 +618,7 @@ static bool lookup_index_serves(struct value definition, const char *path)
            truce__value_field(definition, "partialFilterExpression", 23).type == VALUE_MISSING;
 }
 
-static bool world_indexed(void *arg, const char *collection, const char *path)
+static bool environment_indexed(void *arg, const char *collection, const char *path)
 {
     struct pipeline_cursor *cursor = arg;
     const struct alias *alias = truce__aliases_find(cursor->aliases, collection);
@@ -754,8 +754,8 @@ static int64_t pipeline_begin_write(const struct pipeline_cursor *cursor)
     return truce__deadline_set(truce__deadline_least(cursor->budget.deadline_ns));
 }
 
-static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
-                              bson_error_t *error)
+static truce_status environment_out(void *arg, const char *collection, const bson_t *document,
+                                    bool last, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
     struct out_state *out = &cursor->out;
@@ -787,8 +787,8 @@ static void out_abandon(struct pipeline_cursor *cursor)
     (void)status;
 }
 
-static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *document,
-                                struct query_context *context, bson_error_t *error)
+static truce_status environment_merge(void *arg, const bson_t *stage, const bson_t *document,
+                                      struct query_context *context, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
     int64_t before_ns = pipeline_begin_write(cursor);
@@ -879,7 +879,7 @@ truce_status truce__store_spill(struct spill **spill, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *error)
+static truce_status environment_spill(void *arg, struct spill **spill, bson_error_t *error)
 {
     return truce__store_spill(spill, error);
 }
@@ -933,11 +933,11 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
                                              .arena = &cursor->arena};
     cursor->environment =
         (struct aggregate_environment){.arg = cursor,
-                                       .open = world_open,
-                                       .indexed = world_indexed,
-                                       .out = world_out,
-                                       .merge = world_merge,
-                                       .spill = options->allow_disk_use ? world_spill : NULL};
+                                       .open = environment_open,
+                                       .indexed = environment_indexed,
+                                       .out = environment_out,
+                                       .merge = environment_merge,
+                                       .spill = options->allow_disk_use ? environment_spill : NULL};
     truce__store_budget(store, options->deadline_ms, &cursor->budget);
     cursor->budget.memory_max = TRUCE_PIPELINE_MEMORY_MAX;
     return cursor;

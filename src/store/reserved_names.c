@@ -38,11 +38,11 @@ static const struct reserved table[] = {
 };
 
 /* Returns the name without its database: "truce_queue" for "@school.truce_queue". */
-static const char *reserved_name_of(const char *place)
+static const char *reserved_name_of(const char *stored_name)
 {
-    const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;
+    const char *dot = stored_name[0] == '@' ? strchr(stored_name, '.') : NULL;
 
-    return dot ? dot + 1 : place;
+    return dot ? dot + 1 : stored_name;
 }
 
 const struct reserved *truce__reserved(const char *collection)
@@ -56,10 +56,11 @@ const struct reserved *truce__reserved(const char *collection)
     return NULL;
 }
 
-bool truce__reserved_place(const char *place)
+bool truce__reserved_stored_name(const char *stored_name)
 {
-    return !strcmp(place, SESSION_RECORDS) || !strcmp(place, CLUSTER_TIME) ||
-           !strcmp(place, USER_RECORDS) || !strcmp(place, OWN_RECORDS) || truce__reserved(place);
+    return !strcmp(stored_name, SESSION_RECORDS) || !strcmp(stored_name, CLUSTER_TIME) ||
+           !strcmp(stored_name, USER_RECORDS) || !strcmp(stored_name, OWN_RECORDS) ||
+           truce__reserved(stored_name);
 }
 
 static bool ends_in(const char *collection, const char *suffix)

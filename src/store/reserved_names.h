@@ -96,14 +96,14 @@ struct reserved {
     bool outside_commits;
 };
 
-/* Finds a reserved collection. `collection` is a name in a database, or a place in a store with
- * several databases ("@school.truce_queue", namespace_map.h). Returns NULL if the name is available
- * to users. */
+/* Finds a reserved collection. `collection` is a name in a database, or a stored name in a store
+ * with several databases ("@school.truce_queue", namespace_map.h). Returns NULL if the name is
+ * available to users. */
 const struct reserved *truce__reserved(const char *collection);
 
-/* Returns whether truce reserves the place, including a server's own records. Change streams do not
- * report such places. */
-bool truce__reserved_place(const char *place);
+/* Returns whether truce reserves the stored name, including a server's own records. Change streams
+ * do not report such stored names. */
+bool truce__reserved_stored_name(const char *stored_name);
 
 /* Returns the shard key that truce needs for a collection, also for "X.revisions" and
  * "X.guards". */

@@ -153,7 +153,7 @@ truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, b
     return status;
 }
 
-bool truce__index_is_kept(const bson_t *indexes, const bson_t *index)
+bool truce__index_is_known(const bson_t *indexes, const bson_t *index)
 {
     struct known *known = bson_malloc0(sizeof *known);
     struct index_spec wanted = {0};

@@ -44,7 +44,7 @@ truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, b
 
 /* Returns whether the list has an index of that name, even if the index was modified
  * (truce_index_modify). */
-bool truce__index_is_kept(const bson_t *indexes, const bson_t *index);
+bool truce__index_is_known(const bson_t *indexes, const bson_t *index);
 
 /* Copies the index that the hint names. The copy has no fields if the hint names none. Fails with
  * CODE_BAD_VALUE as truce__index_hint does. `spec` is always initialized. */

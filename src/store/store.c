@@ -65,7 +65,7 @@ static truce_status store_check_name(const truce_store *store, const char *colle
  * last slot closes the store. */
 
 /* The number of slots that count cursors. */
-#define HOLD_PLACES 16
+#define HOLD_SLOTS 16
 enum { HOLD_CLOSED = 1, HOLD_CURSOR = 2 };
 
 struct truce_holds {
@@ -73,7 +73,7 @@ struct truce_holds {
         /* Twice the number of cursors of the slot, plus 1 once the store was closed. */
         uint32_t count;
         uint8_t apart[60];
-    } places[HOLD_PLACES];
+    } slots[HOLD_SLOTS];
     /* The number of slots that have ended. */
     uint32_t ended;
     /* Whether the store was closed. */
@@ -90,11 +90,11 @@ static void close_now(truce_store *store)
     store->ops->close(store);
 }
 
-static void end_places(truce_store *store, uint32_t count)
+static void holds_end_slots(truce_store *store, uint32_t count)
 {
     struct truce_holds *holds = __atomic_load_n(&store->holds, __ATOMIC_ACQUIRE);
 
-    if (__atomic_add_fetch(&holds->ended, count, __ATOMIC_ACQ_REL) == HOLD_PLACES)
+    if (__atomic_add_fetch(&holds->ended, count, __ATOMIC_ACQ_REL) == HOLD_SLOTS)
         close_now(store);
 }
 
@@ -115,10 +115,10 @@ void truce_store_close(truce_store *store)
         return;
     }
     truce_assert(!__atomic_exchange_n(&holds->closed, true, __ATOMIC_ACQ_REL));
-    for (int i = 0; i < HOLD_PLACES; i++)
-        ended += !__atomic_fetch_or(&holds->places[i].count, HOLD_CLOSED, __ATOMIC_ACQ_REL);
+    for (int i = 0; i < HOLD_SLOTS; i++)
+        ended += !__atomic_fetch_or(&holds->slots[i].count, HOLD_CLOSED, __ATOMIC_ACQ_REL);
     if (ended)
-        end_places(store, ended);
+        holds_end_slots(store, ended);
 }
 
 static struct truce_holds *holds_of(truce_store *store)
@@ -144,18 +144,17 @@ static void store_hold(truce_store *store, truce_cursor *cursor)
     static __thread uint32_t own;
 
     if (!own)
-        own = 1 + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) % HOLD_PLACES;
+        own = 1 + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) % HOLD_SLOTS;
     cursor->store = store;
     cursor->hold = own - 1;
-    (void)__atomic_add_fetch(&holds_of(store)->places[own - 1].count, HOLD_CURSOR,
-                             __ATOMIC_ACQ_REL);
+    (void)__atomic_add_fetch(&holds_of(store)->slots[own - 1].count, HOLD_CURSOR, __ATOMIC_ACQ_REL);
 }
 
-static void store_let_go(truce_store *store, uint32_t place)
+static void store_release_slot(truce_store *store, uint32_t slot)
 {
-    if (__atomic_sub_fetch(&holds_of(store)->places[place].count, HOLD_CURSOR, __ATOMIC_ACQ_REL) ==
+    if (__atomic_sub_fetch(&holds_of(store)->slots[slot].count, HOLD_CURSOR, __ATOMIC_ACQ_REL) ==
         HOLD_CLOSED)
-        end_places(store, 1);
+        holds_end_slots(store, 1);
 }
 
 /* Returns whether a store with open cursors was closed. */
@@ -196,7 +195,7 @@ truce_status truce__index_ensure(truce_store *store, const char *collection, con
         return TRUCE_OK;
     if (why.domain == TRUCE_ERROR_SERVER && why.code == CODE_INDEX_OPTIONS_CONFLICT) {
         if (!truce_index_list(store, collection, &indexes, NULL))
-            there = truce__index_is_kept(&indexes, index);
+            there = truce__index_is_known(&indexes, index);
         bson_destroy(&indexes);
     }
     if (!there && error)
@@ -563,13 +562,13 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
 void truce_cursor_close(truce_cursor *cursor)
 {
     truce_store *store = cursor ? cursor->store : NULL;
-    uint32_t place = cursor ? cursor->hold : 0;
+    uint32_t slot = cursor ? cursor->hold : 0;
 
     if (!cursor || (store && truce__store_not_inherited(store, NULL)))
         return;
     cursor->ops->close(cursor);
     if (store)
-        store_let_go(store, place);
+        store_release_slot(store, slot);
 }
 
 truce_status truce_find_one(truce_store *store, const char *collection, const bson_t *filter,

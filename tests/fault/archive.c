@@ -46,7 +46,7 @@ TEST(restores_what_was_archived)
 {
     bson_error_t error;
 
-    REQUIRE(world_open() && insert_many(1, 50, 10));
+    REQUIRE(environment_open() && insert_many(1, 50, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_INT(restored_last(), ==, 50);
     REQUIRE(insert_many(51, 60, 5000));
@@ -65,7 +65,7 @@ TEST(begins_a_generation_after_the_log_was_lost_to_the_archive)
     struct restore_report report;
     bson_error_t error;
 
-    REQUIRE(world_open() && insert_many(1, 20, 10));
+    REQUIRE(environment_open() && insert_many(1, 20, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_OK(restore_to(&options, &report, &error), error);
     options.at_commit = report.commit;
@@ -91,7 +91,7 @@ TEST(continues_after_the_store_was_closed)
     bson_error_t error;
     int things = 0;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     for (int i = 0; i < 4; i++) {
         REQUIRE(insert_one(++things, 3000));
         CHECK_OK(archive_once(world.target, &error), error);
@@ -120,7 +120,7 @@ TEST(removes_a_long_log_when_the_store_is_closed)
     bson_error_t error;
     char log[310];
 
-    REQUIRE(world_open() && insert_one(1, 100));
+    REQUIRE(environment_open() && insert_one(1, 100));
     snprintf(log, sizeof log, "%s-wal", world.path);
     CHECK_OK(archive_once(world.target, &error), error);
     truce_store_close(world.store);
@@ -144,7 +144,7 @@ TEST(removes_what_no_restore_of_the_period_needs)
     bson_error_t error;
     char name[320];
 
-    REQUIRE(world_open() && insert_many(1, 20, 10));
+    REQUIRE(environment_open() && insert_many(1, 20, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     world_lose_log();
     REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
@@ -175,7 +175,7 @@ TEST(restores_every_commit)
     int last = -1;
     uint64_t first, end;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     archiver_start(world.target);
     REQUIRE(insert_many(6, 40, 3000));
@@ -217,7 +217,7 @@ static bool checkpoint_now(void)
         return false;
     checkpointer = &engine->checkpointer;
     for (int i = 0; i < 2000 && !done; i++) {
-        truce__checkpointer_ask(checkpointer);
+        truce__checkpointer_request(checkpointer);
         for (bool wanted = true; wanted;) {
             truce__clock_sleep_ms(1);
             pthread_mutex_lock(&checkpointer->mutex);
@@ -246,7 +246,7 @@ TEST(keeps_one_generation_through_checkpoints)
     int things = 0;
     pthread_t writer;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     archiver_start(world.target);
     pthread_create(&writer, NULL, write_things, &things);
     for (int i = 0; i < 5; i++) {
@@ -283,7 +283,7 @@ TEST(survives_kills_at_every_call)
     bson_error_t error;
     int things = 0;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     for (int kind = FAULT_DIE_BEFORE; kind <= FAULT_DIE_AFTER; kind++) {
         for (int call = 1; call < 40 && !test_failures(); call++) {
             int code;
@@ -314,7 +314,7 @@ TEST(restores_after_a_restore_was_killed)
     bson_error_t error;
     int killed = 0;
 
-    REQUIRE(world_open() && insert_many(1, 10, 3000));
+    REQUIRE(environment_open() && insert_many(1, 10, 3000));
     CHECK_OK(archive_once(world.target, &error), error);
     REQUIRE(insert_many(11, 20, 3000));
     CHECK_OK(archive_once(world.target, &error), error);
@@ -345,7 +345,7 @@ TEST(repeats_calls_that_fail)
 {
     int things = 0;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     for (int kind = FAULT_FAIL_BEFORE; kind <= FAULT_FAIL_AFTER; kind++) {
         for (int call = 1; call < 8 && !test_failures(); call++) {
             archiver_start(world_faulty(kind, call));
@@ -371,7 +371,7 @@ TEST(repeats_calls_that_fail)
 
 TEST(releases_the_log_at_its_limit_and_begins_a_generation)
 {
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     world.options.log_limit = 20000000;
     archiver_start(world_faulty(FAULT_NONE, 0));
     REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
@@ -408,7 +408,7 @@ TEST(refuses_a_second_archiver)
     char other[320], hidden[400];
     struct target *target;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     archiver_start(world.target);
     REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
     /* The first archiver is writing a segment. */
@@ -436,7 +436,7 @@ TEST(refuses_the_archive_of_another_store)
     bson_error_t error;
     char hidden[400];
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     snprintf(hidden, sizeof hidden, "%s/00000001/.0000000009.log.1", world.archive);
     CHECK(write_file(hidden));
@@ -453,7 +453,7 @@ TEST(ends_if_another_archiver_uses_the_target)
     bson_error_t error;
     char *from, *to, *command;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     archiver_start(world.target);
     REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
@@ -479,7 +479,7 @@ TEST(ends_if_the_directory_is_replaced_and_then_begins_again)
     bson_error_t error;
     char *command;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     archiver_start(world.target);
     REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
     command = bson_strdup_printf("rm -r '%s'", world.archive);
@@ -504,7 +504,7 @@ static void check_replaced(const char *replace)
     bson_error_t error;
     char *command;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     command = bson_strdup_printf("cp -r '%s' '%s.other' && cp -r '%s' '%s.own'", world.archive,
                                  world.archive, world.archive, world.archive);
@@ -546,7 +546,7 @@ TEST(continues_in_a_directory_that_has_the_same_archive)
     bson_error_t error;
     char *command;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     archiver_start(world.target);
     REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
@@ -568,7 +568,7 @@ TEST(restores_a_commit_of_several_segments)
 {
     bson_error_t error;
 
-    REQUIRE(world_open() && insert_one(1, 100));
+    REQUIRE(environment_open() && insert_one(1, 100));
     CHECK_OK(archive_once(world.target, &error), error);
     REQUIRE(insert_one(2, 3 * SEGMENT_PAGES_MAX * SEGMENT_PAGE_BYTES));
     /* After a list and a read, the third call stores a part of the commit. */
@@ -590,7 +590,7 @@ TEST(ends_if_a_copy_of_the_store_is_archived_to_the_target)
     struct target *target;
     bson_error_t error;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_INT(restored_last(), ==, 5);
     REQUIRE(!truce__target_directory(world.archive, false, &target, &error));
@@ -614,7 +614,7 @@ TEST(ends_if_the_file_is_replaced)
     struct restore_report report;
     bson_error_t error;
 
-    REQUIRE(world_open() && insert_many(1, 5, 10));
+    REQUIRE(environment_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_STATUS(TRUCE_INVALID,
                  truce__archive_restore(world.target, world.path, &options, &report, &error),
@@ -665,7 +665,7 @@ TEST(refuses_damaged_and_missing_segments)
     bson_error_t error;
 
     truce__random_seed(&random, test_seed());
-    REQUIRE(world_open() && insert_many(1, 20, 3000));
+    REQUIRE(environment_open() && insert_many(1, 20, 3000));
     CHECK_OK(archive_once(world.target, &error), error);
     REQUIRE(insert_many(21, 30, 3000));
     CHECK_OK(archive_once(world.target, &error), error);
@@ -724,7 +724,7 @@ TEST(names_what_can_be_restored_without_a_damaged_segment)
     struct archive_list list;
     bson_error_t error;
 
-    REQUIRE(world_open() && insert_many(1, 5, 100));
+    REQUIRE(environment_open() && insert_many(1, 5, 100));
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_OK(truce__archive_verify(world.target, NULL, NULL, &whole, &error), error);
     REQUIRE(insert_many(6, 9, 100));
@@ -763,7 +763,7 @@ TEST(begins_a_generation_if_a_segment_is_missing)
     bson_error_t error;
     size_t count;
 
-    REQUIRE(world_open() && insert_many(1, 5, 100));
+    REQUIRE(environment_open() && insert_many(1, 5, 100));
     CHECK_OK(archive_once(world.target, &error), error);
     REQUIRE(insert_many(6, 9, 100));
     CHECK_OK(archive_once(world.target, &error), error);
@@ -801,7 +801,7 @@ TEST(refuses_a_segment_of_another_archive)
     char *other, *command;
     struct target *target;
 
-    REQUIRE(world_open() && insert_many(1, 20, 3000));
+    REQUIRE(environment_open() && insert_many(1, 20, 3000));
     CHECK_OK(archive_once(world.target, &error), error);
     other = bson_strdup_printf("%s.other", world.archive);
     REQUIRE(!truce__target_directory(other, true, &target, &error));
@@ -875,7 +875,7 @@ TEST(determines_the_time_of_a_commit_whose_process_crashed)
     bson_error_t error;
     int64_t time_ms;
 
-    REQUIRE(world_open() && insert_many(1, 3, 10));
+    REQUIRE(environment_open() && insert_many(1, 3, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     engine = truce__file_engine_or_null(world.store);
     noted = &engine->lock.page->archive;
@@ -911,7 +911,7 @@ TEST(determines_the_times_of_commits_while_the_target_does_not_respond)
     bson_error_t error;
     int things = 0;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     archiver_start(world_faulty(FAULT_NONE, 0));
     REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
     atomic_store(&world.faulty.stuck, true);
@@ -946,7 +946,7 @@ TEST(restores_random_times)
 
     truce__random_seed(&random, test_seed());
     memset(&moments, 0, sizeof moments);
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     archiver_start(world_faulty(FAULT_NONE, 0));
     pthread_create(&writer, NULL, write_moments, NULL);
     for (long i = 0; i < rounds; i++) {

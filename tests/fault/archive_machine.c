@@ -164,7 +164,7 @@ static void kill_archivers(void)
     bson_error_t error;
     int things = 0, code = 9, call = 1;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     world.options.keep_ms = 1;
     for (; code == 9 && call < 200 && !test_failures(); call++) {
         REQUIRE(insert_many(things + 1, things + 2, 500));
@@ -193,7 +193,7 @@ TEST(a_restore_that_is_killed_at_any_system_call_leaves_no_store)
     bson_error_t error;
     int code = 9, call = 1;
 
-    REQUIRE(world_open() && insert_many(1, 5, 3000));
+    REQUIRE(environment_open() && insert_many(1, 5, 3000));
     CHECK_OK(archive_once(world.target, &error), error);
     for (; code == 9 && call < 200 && !test_failures(); call++) {
         code = run_until(call, restore_here);
@@ -244,7 +244,7 @@ TEST(a_full_disk_is_reported_and_the_archive_continues_with_room)
     bson_error_t error;
     int things = 3;
 
-    REQUIRE(world_open() && insert_many(1, 3, 100));
+    REQUIRE(environment_open() && insert_many(1, 3, 100));
     atomic_store(&machine.room, 100);
     CHECK_STATUS(TRUCE_IO, archive_once(world.target, &error), error);
     CHECK(strstr(error.message, "No space left on device") != NULL);
@@ -287,7 +287,7 @@ TEST(a_clock_that_goes_back_hides_no_commit)
     bson_error_t error;
     uint64_t first;
 
-    REQUIRE(world_open() && insert_many(1, 5, 100));
+    REQUIRE(environment_open() && insert_many(1, 5, 100));
     CHECK_OK(archive_once(world.target, &error), error);
     atomic_store(&machine.clock_ms, HOUR_MS);
     REQUIRE(insert_many(6, 10, 100));
@@ -324,7 +324,7 @@ TEST(a_lag_does_not_depend_on_the_wall_clock)
 {
     static const int64_t clocks[] = {HOUR_MS, -HOUR_MS};
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     archiver_start(world_faulty(FAULT_NONE, 0));
     REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
     atomic_store(&world.faulty.down, true);
@@ -374,7 +374,7 @@ TEST(a_clock_that_is_set_forward_removes_nothing)
     struct restore_report report;
     bson_error_t error;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     options.at_commit = archive_two_generations();
     REQUIRE(options.at_commit);
     world.options.keep_ms = HOUR_MS;
@@ -398,7 +398,7 @@ TEST(removes_what_is_older_than_the_period_in_real_time)
     struct restore_report report;
     bson_error_t error;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     options.at_commit = archive_two_generations();
     REQUIRE(options.at_commit);
     world.options.keep_ms = 10 * HOUR_MS;
@@ -426,7 +426,7 @@ TEST(a_monotonic_clock_that_goes_back_makes_nothing_younger)
     struct restore_report report;
     bson_error_t error;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     atomic_store(&machine.up_ms, 20 * HOUR_MS);
     options.at_commit = archive_two_generations();
     REQUIRE(options.at_commit);
@@ -452,7 +452,7 @@ TEST(a_pause_over_a_restart_of_the_machine_removes_nothing)
     struct restore_report report;
     bson_error_t error;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     options.at_commit = archive_two_generations();
     REQUIRE(options.at_commit);
     world.options.keep_ms = HOUR_MS;

@@ -36,7 +36,7 @@ static truce_status sync_ready(bson_error_t *error)
 
 static bool sync_open(int64_t timeout_ms)
 {
-    if (!world_open())
+    if (!environment_open())
         return false;
     truce__archive_sync_init(&sync_, timeout_ms);
     world.options.sync = &sync_;

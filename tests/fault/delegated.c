@@ -180,7 +180,7 @@ static void take_lock(void)
                                  &error),
              error);
     truce__durable_begin(&other->durable);
-    CHECK_OK(truce__log_identity_check_in_turn(&other->lock, other->kv, &error), error);
+    CHECK_OK(truce__log_identity_check_locked(&other->lock, other->kv, &error), error);
 }
 
 /* The dead process does no write that is not done by then. */

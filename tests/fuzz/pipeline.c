@@ -56,14 +56,14 @@ struct environment {
     struct memory_spills spills;
 };
 
-static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
-                               struct source **source, bson_error_t *error)
+static truce_status environment_open(void *arg, const char *collection, const bson_t *filter,
+                                     struct source **source, bson_error_t *error)
 {
     *source = list_new(((struct environment *)arg)->documents);
     return TRUCE_OK;
 }
 
-static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *error)
+static truce_status environment_spill(void *arg, struct spill **spill, bson_error_t *error)
 {
     return memory_spill_open(&((struct environment *)arg)->spills, spill, error);
 }
@@ -71,8 +71,10 @@ static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *e
 static void run(struct pipeline *pipeline, struct value documents)
 {
     struct environment environment = {.documents = documents};
-    struct aggregate_environment given = {
-        .arg = &environment, .open = world_open, .spill = world_spill, .memory_max = 4096};
+    struct aggregate_environment given = {.arg = &environment,
+                                          .open = environment_open,
+                                          .spill = environment_spill,
+                                          .memory_max = 4096};
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = 1, .arena = &arena};
     struct source *output = NULL;

@@ -1,7 +1,7 @@
 /*
  * The input is resume tokens of change streams, one in each line. A line that begins with "=" is
  * the text of a token, in which "*" is replaced by the id of the feed. Other lines are tokens that
- * are nearly right: bytes that say which entry of the feed, how far from it, and the place.
+ * are nearly right: bytes that say which entry of the feed, how far from it, and the point.
  * Whatever comes, the token is refused by a code of its own, or the stream returns each event after
  * it, once.
  */
@@ -95,8 +95,8 @@ static void put_near(const uint8_t *line, size_t size, bson_t *document)
                                                      : feed.state.horizon;
 
     token.position = base + (size > 1 ? (int8_t)line[1] % 3 : 0);
-    token.place = size > 2 ? (enum change_stream_place)(line[2] % 4) : STREAM_EVENT;
-    token.fragment = token.place == STREAM_FRAGMENT ? line[2] / 4 : 0;
+    token.point = size > 2 ? (enum change_stream_point)(line[2] % 4) : STREAM_EVENT;
+    token.fragment = token.point == STREAM_FRAGMENT ? line[2] / 4 : 0;
     if (size > 3 && line[3] % 8 == 7)
         token.feed.bytes[line[3] % 12] ^= 1;
     change_stream_token_append(&token, document);
@@ -117,11 +117,11 @@ static int64_t count_behind(const struct change_stream_token *token)
  * event here is split into fragments. */
 static bool is_there(const struct change_stream_token *token)
 {
-    bool found = token->place != STREAM_EVENT || token->position == feed.state.horizon;
+    bool found = token->point != STREAM_EVENT || token->position == feed.state.horizon;
 
     for (int i = 0; i < ENTRIES; i++)
         found = found || feed.positions[i] == token->position;
-    return found && token->place != STREAM_FRAGMENT &&
+    return found && token->point != STREAM_FRAGMENT &&
            bson_oid_equal(&token->feed, &feed.state.spec.id) &&
            token->position >= feed.state.horizon && token->position <= feed.state.last;
 }
@@ -176,7 +176,7 @@ static void try_line(const uint8_t *line, size_t size)
     if (status) {
         truce_assert(error.code == CODE_FAILED_TO_PARSE || error.code == CODE_INVALID_RESUME_TOKEN);
     } else {
-        truce_assert(token.position >= 0 && token.place <= STREAM_FRAGMENT);
+        truce_assert(token.position >= 0 && token.point <= STREAM_FRAGMENT);
         check_again(&document, &token);
         follow(&token);
     }

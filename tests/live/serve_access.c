@@ -878,20 +878,20 @@ static bool is_answered_compressed(int end_, const char *json)
 TEST(ends_a_connection_at_a_long_message_before_the_login)
 {
     char *text = bson_malloc0(TRUCE_LOGIN_MESSAGE_BYTES_MAX + 100), *json;
-    int stranger, root;
+    int unauthenticated, root;
 
     memset(text, 'x', TRUCE_LOGIN_MESSAGE_BYTES_MAX);
     json = bson_strdup_printf("{'ping': 1, '$db': 'admin', 'comment': '%s'}", text);
     begin();
-    stranger = dial();
+    unauthenticated = dial();
     root = dial_as("root", "root");
-    CHECK_INT(code_on(stranger, json), ==, -1);
+    CHECK_INT(code_on(unauthenticated, json), ==, -1);
     CHECK_INT(code_on(root, json), ==, 0);
-    close(stranger);
-    stranger = dial();
-    CHECK(!is_answered_compressed(stranger, json)); /* a short one that becomes long */
+    close(unauthenticated);
+    unauthenticated = dial();
+    CHECK(!is_answered_compressed(unauthenticated, json)); /* a short one that becomes long */
     CHECK(is_answered_compressed(root, json));
-    close(stranger);
+    close(unauthenticated);
     close(root);
     end();
     bson_free(json);
@@ -1078,7 +1078,7 @@ TEST(a_session_and_its_transaction_are_of_their_user)
                                   ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false}";
     char *path = bson_strdup_printf("%s/sessions.truce", test_directory());
     bson_error_t error = {0};
-    int ada, bob, stranger;
+    int ada, bob, unauthenticated;
 
     REQUIRE(!truce_store_open(path, NULL, &store, &error));
     bson_free(path);
@@ -1087,11 +1087,11 @@ TEST(a_session_and_its_transaction_are_of_their_user)
     serve(true, 1);
     ada = dial_as("ada", "ada");
     bob = dial_as("bob", "bob");
-    stranger = dial();
+    unauthenticated = dial();
     expect_on(ada, begins, 0);
     expect_on(bob, looks, 251);
     expect_on(bob, ends, 0);
-    expect_on(stranger, ends, 0);
+    expect_on(unauthenticated, ends, 0);
     expect_on(ada, looks, 0);
     expect_on(bob, commits, 251);
     expect_on(ada, commits, 0);
@@ -1102,7 +1102,7 @@ TEST(a_session_and_its_transaction_are_of_their_user)
     expect_on(bob, looks, 251);
     close(ada);
     close(bob);
-    close(stranger);
+    close(unauthenticated);
     end();
 }
 

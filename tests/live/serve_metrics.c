@@ -289,7 +289,7 @@ TEST(shows_how_far_the_archive_is_behind)
     const struct server_options options = {.metrics = "0"};
     bson_error_t error;
 
-    REQUIRE(world_open());
+    REQUIRE(environment_open());
     REQUIRE(!server_start(world.store, &options, &server, &error));
     CHECK(value_of("truce_archive_behind_bytes") == -1);
     archiver_start(world_faulty(FAULT_NONE, 0));

@@ -213,15 +213,15 @@ TEST(reads_a_cursor_in_its_own_snapshot_and_ends_it)
 
 TEST(evicts_the_longest_idle_one_at_the_maximum)
 {
-    uint64_t times[TRUCE_SERVER_PASTS_MAX + 1], time;
+    uint64_t times[TRUCE_SERVER_SNAPSHOTS_MAX + 1], time;
     int64_t id;
 
     begin("many");
     id = first_of_two(&time);
     expect_code("{'delete': 'c', 'deletes': [{'q': {'_id': 2}, 'limit': 1}], '$db': 'test'}", 0);
-    for (int i = 0; i < TRUCE_SERVER_PASTS_MAX; i++) {
+    for (int i = 0; i < TRUCE_SERVER_SNAPSHOTS_MAX; i++) {
         times[i] = new_time();
-        if (i == TRUCE_SERVER_PASTS_MAX - 2)
+        if (i == TRUCE_SERVER_SNAPSHOTS_MAX - 2)
             expect_code(read_at(FIND, times[0]), 0); /* that of 1 is the oldest then */
     }
     expect_code(read_at(FIND, times[0]), 0);

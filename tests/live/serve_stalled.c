@@ -19,7 +19,7 @@
 #define HELLO "{'hello': 1, '$db': 'admin'}"
 
 static const struct server_options quick = {
-    .message_ms = 300, .stranger_ms = 900, .send_ms = 600, .connections_max = 12};
+    .message_ms = 300, .unauthenticated_ms = 900, .send_ms = 600, .connections_max = 12};
 
 static void begin(bool auth)
 {
@@ -238,10 +238,10 @@ TEST(connections_without_a_login_do_not_lock_users_out)
     for (int i = 0; i < 12; i++)
         idle[i] = dial_and_greet(); /* as many as there may be */
     CHECK(answers(idle[11], HELLO));
-    server->stranger_ms = 60000;
+    server->unauthenticated_ms = 60000;
     for (int i = 0; i < 12; i++)
         CHECK(answers(idle[i], HELLO));
-    truce__clock_sleep_ms(TRUCE_STRANGER_FRESH_MS + 100);
+    truce__clock_sleep_ms(TRUCE_UNAUTHENTICATED_FRESH_MS + 100);
     for (int i = 0; i < 4; i++)
         more[i] = dial_as_root();
     for (int i = 0; i < 4; i++) {

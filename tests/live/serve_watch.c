@@ -611,13 +611,13 @@ TEST(a_token_of_another_history_is_refused)
     snprintf(text, sizeof text, "{'_data': '%s'}", stream.token);
     given = test_bson(text);
     REQUIRE(CHECK_OK(change_stream_token_read(given, &token, &error), error));
-    CHECK_INT(token.place, ==, STREAM_MARK);
+    CHECK_INT(token.point, ==, STREAM_MARK);
     expect_token(&token, 0);
     other = token;
     other.position += 1000; /* which has not been yet */
     expect_token(&other, 280);
     other = token;
-    other.place = STREAM_EVENT;
+    other.point = STREAM_EVENT;
     expect_token(&other, 0);
     other.position = state.horizon + 1000000; /* where no event was */
     CHECK_INT(other.position, <, token.position);

@@ -115,7 +115,7 @@ static void world_event(enum archive_event event, const struct segment_head *hea
     (void)arg;
 }
 
-bool world_open(void)
+bool environment_open(void)
 {
     const char *directory = test_directory();
     bson_error_t error;
@@ -194,7 +194,7 @@ void archiver_end(void)
     atomic_store(&world.stop, 1);
     /* Ends its pause. */
     if (world.store)
-        truce__archive_ask(&truce__file_engine_or_null(world.store)->lock);
+        truce__archive_request(&truce__file_engine_or_null(world.store)->lock);
     pthread_join(world.thread, NULL);
 }
 

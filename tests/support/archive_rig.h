@@ -47,7 +47,7 @@ extern struct archive_world {
 } world;
 
 /* Opens a store and a directory as its archive, both new. */
-bool world_open(void);
+bool environment_open(void);
 void world_close(void);
 /* Closes the store and removes its log, which the archive continues. The file has everything. */
 void world_lose_log(void);

@@ -200,7 +200,7 @@ static bool take(void *arg, const struct feed_entry *entry)
     struct replay *replay = arg;
 
     CHECK_INT(entry->position, >, replay->position);
-    CHECK(!truce__reserved_place(entry->collection));
+    CHECK(!truce__reserved_stored_name(entry->collection));
     replay->entries++;
     replay->kinds[entry->kind]++;
     same_image(replay, entry, &entry->before);
@@ -278,7 +278,7 @@ static void same_collections(struct replay *replay, truce_store *names, truce_st
     (void)bson_iter_init(&at, &list);
     while (bson_iter_next(&at))
         if (bson_iter_recurse(&at, &field) && bson_iter_find(&field, "name") &&
-            !truce__reserved_place(bson_iter_utf8(&field, NULL)))
+            !truce__reserved_stored_name(bson_iter_utf8(&field, NULL)))
             same_collection(replay, store, bson_iter_utf8(&field, NULL));
     bson_destroy(&list);
 }

@@ -57,8 +57,8 @@ static struct list_source *list_source(struct pipeline_world *environment, const
     return source;
 }
 
-static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
-                               struct source **source, bson_error_t *error)
+static truce_status environment_open(void *arg, const char *collection, const bson_t *filter,
+                                     struct source **source, bson_error_t *error)
 {
     struct pipeline_world *environment = arg;
     struct list_source *made;
@@ -82,13 +82,13 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     return status;
 }
 
-static bool world_indexed(void *arg, const char *collection, const char *path)
+static bool environment_indexed(void *arg, const char *collection, const char *path)
 {
     return ((struct pipeline_world *)arg)->indexed;
 }
 
-static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
-                              bson_error_t *error)
+static truce_status environment_out(void *arg, const char *collection, const bson_t *document,
+                                    bool last, bson_error_t *error)
 {
     struct pipeline_world *environment = arg;
     struct arena arena = ARENA_INIT;
@@ -102,8 +102,8 @@ static truce_status world_out(void *arg, const char *collection, const bson_t *d
     return TRUCE_OK;
 }
 
-static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *document,
-                                struct query_context *context, bson_error_t *error)
+static truce_status environment_merge(void *arg, const bson_t *stage, const bson_t *document,
+                                      struct query_context *context, bson_error_t *error)
 {
     struct pipeline_world *environment = arg;
     bson_t both = BSON_INITIALIZER;
@@ -119,7 +119,7 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
     return TRUCE_OK;
 }
 
-static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *error)
+static truce_status environment_spill(void *arg, struct spill **spill, bson_error_t *error)
 {
     return memory_spill_open(&((struct pipeline_world *)arg)->spill, spill, error);
 }
@@ -172,11 +172,12 @@ truce_status pipeline_run(struct pipeline_world *environment, const bson_t *stag
     struct query_context context = {
         .now_ms = 1000, .random = &environment->random, .arena = &arena};
     struct aggregate_environment given = {.arg = environment,
-                                          .open = world_open,
-                                          .indexed = world_indexed,
-                                          .out = environment->read_only ? NULL : world_out,
-                                          .merge = environment->read_only ? NULL : world_merge,
-                                          .spill = environment->spills ? world_spill : NULL,
+                                          .open = environment_open,
+                                          .indexed = environment_indexed,
+                                          .out = environment->read_only ? NULL : environment_out,
+                                          .merge =
+                                              environment->read_only ? NULL : environment_merge,
+                                          .spill = environment->spills ? environment_spill : NULL,
                                           .memory_max = environment->memory_max};
     struct pipeline *pipeline = NULL;
     struct source *output = NULL;

@@ -218,8 +218,8 @@ static void log_in(void)
 
 /* ---- the commands ---------------------------------------------------------------------------- */
 
-static const char *own; /* the client's database */
-static bool stranger;   /* the client has no permission here */
+static const char *own;      /* the client's database */
+static bool unauthenticated; /* the client has no permission here */
 static int64_t seen;
 
 static void look(const bson_t *command, const bson_t *reply)
@@ -227,7 +227,7 @@ static void look(const bson_t *command, const bson_t *reply)
     if (!memmem(bson_get_data(reply), reply->len, SECRET, strlen(SECRET)))
         return;
     seen++;
-    if (stranger)
+    if (unauthenticated)
         fail_answer(command, reply);
 }
 
@@ -306,7 +306,7 @@ static void send_all(const char *database)
         try_command(pattern->example);
     }
     elsewhere(store, &is);
-    if (stranger)
+    if (unauthenticated)
         check_elsewhere(&was, &is);
     still_end();
     truce__buffer_release(&was);
@@ -315,7 +315,7 @@ static void send_all(const char *database)
 
 TEST(confines_a_user_of_one_database_to_it)
 {
-    stranger = true;
+    unauthenticated = true;
     seen = 0;
     send_all("school");
     CHECK_INT(seen, ==, 0);
@@ -324,7 +324,7 @@ TEST(confines_a_user_of_one_database_to_it)
 /* Else the others saw nothing because nothing was shown. */
 TEST(shows_data_to_a_user_with_permission)
 {
-    stranger = false;
+    unauthenticated = false;
     seen = 0;
     send_all("other");
     CHECK_INT(seen, >, 20);

@@ -268,7 +268,7 @@ static truce_status count_pairs(truce_store *store, const truce_write *all, size
         second) {
         second_began = true;
         pthread_create(&second_thread, NULL, commit_as_heir, second);
-        truce__clock_sleep_ms(COMMIT_TURN_MS / 4); /* It waits for the lock then, usually. */
+        truce__clock_sleep_ms(COMMIT_LOCK_WAIT_MS / 4); /* It waits for the lock then, usually. */
     }
     return plain_ops->bulk(store, all, count, options, outcomes, error);
 }
@@ -321,10 +321,10 @@ static int inherit(truce_status answer, bool chain)
     second_began = false;
     for (int i = 0; !passed && i < 100; i++) { /* The commit waits for a short time only (CP2). */
         truce__key_lock_acquire(&turn, truce__metadata_key_locks(store),
-                                truce__key_lock_place(entry), INT64_MAX);
+                                truce__key_lock_stripe(entry), INT64_MAX);
         CHECK(turn.held);
         pthread_create(&thread, NULL, commit_as_heir, &heir);
-        for (int ms = 0; !passed && ms < 2 * COMMIT_TURN_MS; ms++) {
+        for (int ms = 0; !passed && ms < 2 * COMMIT_LOCK_WAIT_MS; ms++) {
             passed = truce__key_lock_leave(&turn, &left);
             if (!passed)
                 truce__clock_sleep_ms(1);

@@ -33,11 +33,11 @@ TEST(runs_at_most_the_configured_number_of_helpers)
         sem_init(&begun, 0, 0);
         sem_init(&ended, 0, 0);
         for (int i = 0; i < number; i++)
-            CHECK(truce__helpers_ask(helpers, wait_for_the_end, NULL));
+            CHECK(truce__helpers_run(helpers, wait_for_the_end, NULL));
         for (int i = 0; i < number; i++)
             sem_wait(&begun); /* all at once */
         CHECK(!truce__helpers_any(helpers));
-        CHECK(!truce__helpers_ask(helpers, wait_for_the_end, NULL));
+        CHECK(!truce__helpers_run(helpers, wait_for_the_end, NULL));
         for (int i = 0; i < number; i++)
             sem_post(&ended);
         truce__helpers_free(helpers);
@@ -50,7 +50,7 @@ TEST(completes_requested_work_before_the_end)
         struct helpers *helpers = truce__helpers_new(1);
         int done = 0;
 
-        CHECK(truce__helpers_ask(helpers, nothing, &done));
+        CHECK(truce__helpers_run(helpers, nothing, &done));
         truce__helpers_free(helpers);
         CHECK_INT(done, ==, 1);
     }
@@ -70,7 +70,7 @@ TEST(blocks_signals_in_helper_threads)
     sigset_t blocked;
     int none = 0;
 
-    CHECK(truce__helpers_ask(helpers, look_at_signals, &none));
+    CHECK(truce__helpers_run(helpers, look_at_signals, &none));
     truce__helpers_free(helpers);
     CHECK_INT(none, ==, 1);
     CHECK(!pthread_sigmask(SIG_BLOCK, NULL, &blocked) && !sigismember(&blocked, SIGTERM));

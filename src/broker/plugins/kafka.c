@@ -28,7 +28,7 @@
 #define KAFKA_CHECK_MS   500
 #define KAFKA_REASON     512
 /* The calls of `waiting` without an assignment after which a failed connection is an error. */
-#define KAFKA_JOIN_TURNS 4
+#define KAFKA_JOIN_TRIES 4
 
 struct kafka {
     rd_kafka_t *client;
@@ -559,7 +559,7 @@ static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t
     if (found)
         return found;
     kafka->unassigned += !kafka->assigned;
-    if (kafka->unassigned > KAFKA_JOIN_TURNS && *kafka->failure)
+    if (kafka->unassigned > KAFKA_JOIN_TRIES && *kafka->failure)
         return plugin_fail(TRUCE_IO, error, "Kafka assigns no partition of the topic \"%s\": %s",
                            kafka->topic, kafka->failure);
     *count = kafka->assigned ? 0 : 1; /* Unknown until the group has assigned partitions. */

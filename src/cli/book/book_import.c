@@ -95,7 +95,7 @@ void book_ids_free(struct book_ids *ids)
     bson_free(ids);
 }
 
-static uint32_t book_import_place(const struct book_ids *ids, uint64_t key)
+static uint32_t book_import_slot(const struct book_ids *ids, uint64_t key)
 {
     uint32_t at = (uint32_t)key & (ids->room - 1);
 
@@ -114,12 +114,12 @@ static uint32_t book_import_count_up(struct book_ids *ids, uint64_t key)
         larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
         for (uint32_t i = 0; i < ids->room; i++) {
             if (ids->slots[i].key)
-                larger.slots[book_import_place(&larger, ids->slots[i].key)] = ids->slots[i];
+                larger.slots[book_import_slot(&larger, ids->slots[i].key)] = ids->slots[i];
         }
         bson_free(ids->slots);
         *ids = larger;
     }
-    at = book_import_place(ids, key);
+    at = book_import_slot(ids, key);
     ids->used += !ids->slots[at].key;
     ids->slots[at].key = key;
     return ++ids->slots[at].count;

@@ -699,7 +699,7 @@ static size_t space_at(const char *text)
 }
 
 /* Copies the row with plain spaces, and without spaces around its cells. */
-static void tidy_row(const bson_t *row, bson_t *tidy)
+static void normalize_row(const bson_t *row, bson_t *tidy)
 {
     bson_iter_t iter;
 
@@ -751,7 +751,7 @@ static truce_status take_by_rules(struct records *records, const bson_t *row, bs
     bson_t tidy = BSON_INITIALIZER;
     truce_status status;
 
-    tidy_row(row, &tidy);
+    normalize_row(row, &tidy);
     status = take_tidy(records, &tidy, error);
     bson_destroy(&tidy);
     return status;

@@ -230,7 +230,8 @@ int cli_config_read(struct cli *cli, const char *path)
     return code;
 }
 
-const char *cli_config_place(const struct cli *cli, const char *sentence, char *place, size_t size)
+const char *cli_config_position(const struct cli *cli, const char *sentence, char *position,
+                                size_t size)
 {
     for (int i = 0; i < cli->given_count; i++) {
         const struct cli_given *given = &cli->given[i];
@@ -241,8 +242,8 @@ const char *cli_config_place(const struct cli *cli, const char *sentence, char *
 
         bson_free(quoted);
         if (meant) {
-            snprintf(place, size, "%s line %d", cli->config_path, given->line);
-            return place;
+            snprintf(position, size, "%s line %d", cli->config_path, given->line);
+            return position;
         }
     }
     return NULL;

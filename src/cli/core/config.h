@@ -21,6 +21,7 @@
 int cli_config_read(struct cli *cli, const char *path);
 /* Finds the line that gives the value that a message quotes: "truce.conf line 3". Returns NULL if
  * the file does not give it. */
-const char *cli_config_place(const struct cli *cli, const char *sentence, char *place, size_t size);
+const char *cli_config_position(const struct cli *cli, const char *sentence, char *position,
+                                size_t size);
 
 #endif

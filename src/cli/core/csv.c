@@ -163,8 +163,8 @@ static const char *csv_text_of(const struct csv *csv, const struct cell *cell)
 /* ---- the header ----------------------------------------------------------------------------- */
 
 /* Adds the node of text[0..size) at *link. Returns NULL if the names contradict each other. */
-static struct node *csv_place(struct node **link, const char *text, size_t size, bool last,
-                              int column)
+static struct node *csv_node_at(struct node **link, const char *text, size_t size, bool last,
+                                int column)
 {
     for (; *link; link = &(*link)->next) {
         if (strlen((*link)->name) == size && !memcmp((*link)->name, text, size))
@@ -176,7 +176,7 @@ static struct node *csv_place(struct node **link, const char *text, size_t size,
     return *link;
 }
 
-static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
+static truce_status csv_write_path(struct csv *csv, int column, bson_error_t *error)
 {
     const char *name = csv->names[column], *at = name;
     struct node **link = &csv->top;
@@ -189,7 +189,7 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
             column + 1, name);
     for (;;) {
         size_t size = strcspn(at, ".");
-        struct node *node = size ? csv_place(link, at, size, !at[size], column) : NULL;
+        struct node *node = size ? csv_node_at(link, at, size, !at[size], column) : NULL;
 
         if (!node)
             return truce__fail(
@@ -232,11 +232,11 @@ char *cli_csv_field(const char *name)
 }
 
 /* Names the column of a flat reader. */
-static void place_flat(struct csv *csv, int column)
+static void csv_write_flat(struct csv *csv, int column)
 {
     char *name = cli_csv_field(csv->names[column]), *own = bson_strdup(name);
 
-    for (int i = 2; *name && !csv_place(&csv->top, own, strlen(own), true, column); i++) {
+    for (int i = 2; *name && !csv_node_at(&csv->top, own, strlen(own), true, column); i++) {
         bson_free(own);
         own = bson_strdup_printf("%s %d", name, i);
     }
@@ -267,9 +267,9 @@ static truce_status csv_read_header(struct csv *csv, const char *text, size_t si
         truce_status status = TRUCE_OK;
 
         if (csv->flat)
-            place_flat(csv, i);
+            csv_write_flat(csv, i);
         else
-            status = place_path(csv, i, error);
+            status = csv_write_path(csv, i, error);
         if (status)
             return status;
     }

@@ -163,7 +163,7 @@ static bool row_check_word(const struct row_text *from, const char *const *words
 {
     struct buffer all = {0};
 
-    if (truce__operation_word(from->text, words) >= 0)
+    if (truce__operation_choice(from->text, words) >= 0)
         return true;
     for (const char *const *at = words; *at; at++) {
         truce__buffer_append_text(&all, at == words ? "" : at[1] ? ", " : ", or ");

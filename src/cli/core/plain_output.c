@@ -17,7 +17,7 @@ struct plain {
     int count;
 };
 
-static bool is_asked(const struct cli *cli)
+static bool is_requested(const struct cli *cli)
 {
     for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
         if (!strcmp(o->name, "plain"))
@@ -49,7 +49,7 @@ struct plain *cli_plain_new(const struct cli *cli, const char *collection)
     truce_cursor *cursor = NULL;
     const bson_t *document;
 
-    if (!is_asked(cli))
+    if (!is_requested(cli))
         return NULL;
     plain = bson_malloc0(sizeof *plain);
     if (!truce_find(cli->store, SET_DEFINITIONS, NULL, NULL, &cursor, NULL)) {

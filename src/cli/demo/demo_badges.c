@@ -111,13 +111,13 @@ _Noreturn static void write_badges(const struct badges *demo, enum way way)
 static void badges_check(struct tally *tally, const bson_t *document)
 {
     bson_iter_t iter, items, type;
-    int place = 0, count = 0, at = -1;
+    int position = 0, count = 0, at = -1;
 
     if (bson_iter_init_find(&iter, document, "badges") && bson_iter_recurse(&iter, &items)) {
-        for (; bson_iter_next(&items); place++) {
+        for (; bson_iter_next(&items); position++) {
             if (bson_iter_recurse(&items, &type) && bson_iter_find(&type, "type") &&
                 !strcmp(bson_iter_utf8(&type, NULL), worn[1])) {
-                at = place;
+                at = position;
                 count++;
             }
         }

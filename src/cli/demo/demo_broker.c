@@ -117,8 +117,9 @@ static truce_status payments_take(const struct payments *demo, void *broker,
     return status;
 }
 
-static truce_status payments_turn(const struct payments *demo, truce_store *store, void *broker,
-                                  enum broker_way way, size_t *count, bson_error_t *error)
+static truce_status payments_apply_batch(const struct payments *demo, truce_store *store,
+                                         void *broker, enum broker_way way, size_t *count,
+                                         bson_error_t *error)
 {
     struct broker_message *messages[TAKEN + 1];
     truce_status status = payments_take(demo, broker, messages, count, error);
@@ -143,7 +144,7 @@ static truce_status payments_consume(const struct payments *demo, truce_store *s
     for (int empty = 0; !status && empty < ROUNDS_EMPTY;) {
         size_t count = 0;
 
-        status = payments_turn(demo, store, broker, way, &count, error);
+        status = payments_apply_batch(demo, store, broker, way, &count, error);
         empty = count ? 0 : empty + 1;
     }
     demo->ops->close(broker);

@@ -21,7 +21,7 @@ int demo_stage_begin(struct demo_stage *stage, struct cli *cli, const char *stor
                      const char *collection);
 /* Empties the store again. No process of the story may run. */
 truce_status demo_stage_clear(const struct demo_stage *stage, bson_error_t *error);
-/* Empties the store at the end, unless --keep is given; then prints its place. */
+/* Empties the store at the end, unless --keep is given; then prints its path. */
 void demo_stage_end(const struct demo_stage *stage);
 
 #endif

@@ -10,8 +10,8 @@
 /* ---- shared --------------------------------------------------------------------------------- */
 
 /* Reads the digits in the reply of an operation that names an account or a currency. */
-static int ledger_ask_digits(struct cli *cli, const char *operation, const char *field,
-                             const char *name, char currency[25], int *digits)
+static int ledger_read_digits(struct cli *cli, const char *operation, const char *field,
+                              const char *name, char currency[25], int *digits)
 {
     bson_t request = BSON_INITIALIZER, reply;
     int code;
@@ -34,12 +34,12 @@ int cli_ledger_digits(struct cli *cli, const char *account, int *digits)
 
 int cli_ledger_account_digits(struct cli *cli, const char *account, char currency[25], int *digits)
 {
-    return ledger_ask_digits(cli, "truceLedgerBalance", "account", account, currency, digits);
+    return ledger_read_digits(cli, "truceLedgerBalance", "account", account, currency, digits);
 }
 
 int cli_ledger_currency_digits(struct cli *cli, const char *currency, int *digits)
 {
-    return ledger_ask_digits(cli, "truceLedgerCurrency", "currency", currency, NULL, digits);
+    return ledger_read_digits(cli, "truceLedgerCurrency", "currency", currency, NULL, digits);
 }
 
 void cli_ledger_amount(const struct cli *cli, const char *field, int64_t value, int digits,

@@ -323,7 +323,7 @@ static void copy_answer(const struct copying *copying, const truce_copy_report *
 }
 
 /* Returns whether patterns use the collection and the call does not select it. */
-static bool stays_behind(const struct copying *copying, const char *collection)
+static bool is_excluded(const struct copying *copying, const char *collection)
 {
     const char *const *wanted = copying->options.collections;
 
@@ -335,7 +335,7 @@ static bool stays_behind(const struct copying *copying, const char *collection)
     return !*wanted;
 }
 
-static void name_left_behind(const struct copying *copying)
+static void report_left_out(const struct copying *copying)
 {
     bson_t collections;
     bson_iter_t iter, name;
@@ -348,7 +348,7 @@ static void name_left_behind(const struct copying *copying)
 
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
             text = bson_iter_utf8(&name, NULL);
-        if (!stays_behind(copying, text))
+        if (!is_excluded(copying, text))
             continue;
         truce__buffer_append_text(&names, names.size ? ", " : "");
         truce__buffer_append_text(&names, text);
@@ -376,7 +376,7 @@ static void copy_explain(const struct copying *copying, const truce_copy_report 
                      "--replace makes TO equal to FROM, and removes the other documents of TO");
     }
     if (copying->options.collections)
-        name_left_behind(copying);
+        report_left_out(copying);
     if (report->resumed_at)
         cli_note(cli, "resumed an earlier copy after %s",
                  PLURAL(report->resumed_at, "document", "documents"));

@@ -209,7 +209,7 @@ static void svg_box(struct picture *picture, const struct node *node)
 }
 
 /* Places the levels from left to right, and the jobs of a level below each other. */
-static void graph_place(struct picture *picture, int *width, int *height)
+static void graph_position(struct picture *picture, int *width, int *height)
 {
     int64_t level = -1;
     int row = 0;
@@ -232,7 +232,7 @@ static void print_svg(struct picture *picture)
 {
     int width, height;
 
-    graph_place(picture, &width, &height);
+    graph_position(picture, &width, &height);
     bson_string_append_printf(
         picture->text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "

@@ -544,15 +544,15 @@ static bool work_open_is_stopped(const struct work *work)
     return atomic_load(work->stop) || atomic_load(&work->code);
 }
 
-static bool work_open_is_over(const struct program_run *run)
+static bool work_open_has_ended(const struct program_run *run)
 {
     return work_open_is_stopped(run->work) || run->drained || work_begun_all(run->work);
 }
 
 static bool work_open_has_room(const struct program_run *run)
 {
-    return !work_open_is_over(run) && run->count < run->work->at_once && !run->child.notified_ns &&
-           !run->child.silent_ns && !run->fault;
+    return !work_open_has_ended(run) && run->count < run->work->at_once &&
+           !run->child.notified_ns && !run->child.silent_ns && !run->fault;
 }
 
 /* Returns whether new jobs may be ready. While the program has jobs, it does not wait in the store,
@@ -619,7 +619,7 @@ static void work_end_child(struct program_run *run)
     struct work *work = run->work;
     struct work_child *child = &run->child;
 
-    if (work_open_is_over(run) && !run->count) {
+    if (work_open_has_ended(run) && !run->count) {
         /* The program gets no more jobs, even if other threads still work. */
         run->drained = true;
         work_child_close_in(child);
@@ -647,7 +647,7 @@ static void conclude_all(struct program_run *run)
     struct work *work = run->work;
     char *reason = work_open_reason_of(run);
 
-    if (!run->count && !work_open_is_over(run))
+    if (!run->count && !work_open_has_ended(run))
         cli_note(work->cli, "%s", reason);
     while (run->count) {
         struct work_job *at = &run->jobs[--run->count].at;
@@ -712,7 +712,7 @@ static void work_keeping_open(struct work *work)
     struct program_run run = {.work = work, .reader = {.typed = false}};
 
     run.jobs = bson_malloc0((size_t)work->at_once * sizeof *run.jobs);
-    while (run.child.pid || !work_open_is_over(&run)) {
+    while (run.child.pid || !work_open_has_ended(&run)) {
         if (!run.child.pid) {
             start_child(&run);
             continue;

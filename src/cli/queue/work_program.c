@@ -50,7 +50,7 @@ static const unsigned allowed[] = {
 static void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2]);
 static int work_spawn(pid_t *child, char **words, char **environment, const int files[3]);
 
-static int answer_place_of(const char *word, const char *const *words, int count)
+static int answer_index_of(const char *word, const char *const *words, int count)
 {
     for (int i = 0; i < count; i++) {
         if (!strcmp(word, words[i]))
@@ -115,7 +115,7 @@ static truce_status answer_find_kind(const bson_t *document, struct answer *answ
     int found = -1;
 
     for (bson_iter_init(&iter, document); bson_iter_next(&iter);) {
-        int kind = answer_place_of(bson_iter_key(&iter), kinds, sizeof kinds / sizeof *kinds);
+        int kind = answer_index_of(bson_iter_key(&iter), kinds, sizeof kinds / sizeof *kinds);
 
         if (kind < 0)
             continue;
@@ -146,9 +146,9 @@ static truce_status answer_take_all(const bson_t *document, struct answer *answe
 
     for (bson_iter_init(&iter, document); bson_iter_next(&iter);) {
         const char *name = bson_iter_key(&iter);
-        int field = answer_place_of(name, fields, sizeof fields / sizeof *fields);
+        int field = answer_index_of(name, fields, sizeof fields / sizeof *fields);
 
-        if (answer_place_of(name, kinds, sizeof kinds / sizeof *kinds) >= 0)
+        if (answer_index_of(name, kinds, sizeof kinds / sizeof *kinds) >= 0)
             continue;
         if (field < 0 || !(allowed[answer->kind] & 1U << field))
             return truce__fail(TRUCE_INVALID, error,
@@ -687,7 +687,7 @@ static void end_well(struct attempt *attempt)
     bson_destroy(result);
 }
 
-static char *last_words(int file)
+static char *last_output(int file)
 {
     char *text = program_text_of(file, WORK_REASON_MAX, true);
     size_t length = strlen(text);
@@ -699,13 +699,13 @@ static char *last_words(int file)
 
 static char *program_reason_of(const struct attempt *attempt)
 {
-    char *errors = last_words(attempt->err), *reason;
+    char *errors = last_output(attempt->err), *reason;
     const char *colon;
 
     /* Some programs write their errors to standard output, so it may be the reason, too. */
     if (!*errors && !attempt->work->commits && attempt->work->output_max) {
         bson_free(errors);
-        errors = last_words(attempt->out);
+        errors = last_output(attempt->out);
     }
     colon = *errors ? ": " : "";
     if (attempt->at.timed_out)

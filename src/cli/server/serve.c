@@ -181,10 +181,10 @@ static void hear_store(truce_log_level level, const char *message, void *arg)
 
 static int serve_refused(const struct cli *cli, truce_status status, const bson_error_t *error)
 {
-    char place[CLI_SAID_MAX];
+    char position[CLI_SAID_MAX];
 
-    return cli_error(cli, cli_config_place(cli, error->message, place, sizeof place), status,
-                     error);
+    return cli_error(cli, cli_config_position(cli, error->message, position, sizeof position),
+                     status, error);
 }
 
 static int serve_serve(struct cli *cli, truce_store *store, const struct server_options *options,

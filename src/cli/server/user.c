@@ -29,7 +29,7 @@ static bool user_read_line(char line[PASSWORD_MAX + 2])
     return length > 0 && length <= PASSWORD_MAX && strlen(line) == length;
 }
 
-static bool user_ask(const char *question, char line[PASSWORD_MAX + 2])
+static bool prompt_password(const char *question, char line[PASSWORD_MAX + 2])
 {
     struct termios as_it_was, silent;
     bool got;
@@ -59,9 +59,9 @@ static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
                                "the password is read from standard input, one line of up to "
                                "%d bytes, but standard input is empty or longer",
                                PASSWORD_MAX);
-    if (!user_ask("password", password))
+    if (!prompt_password("password", password))
         return cli_usage(cli, "the password is empty: enter at least one character");
-    same = user_ask("the same again", again) && !strcmp(password, again);
+    same = prompt_password("the same again", again) && !strcmp(password, again);
     scram_wipe(again, sizeof again);
     return same ? CLI_DONE : cli_usage(cli, "the two passwords differ");
 }

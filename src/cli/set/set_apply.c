@@ -247,8 +247,8 @@ static truce_status skip_chunk(struct apply *apply, struct chunk *chunk, bool *d
     return TRUCE_OK;
 }
 
-static truce_status give_parts(struct apply *apply, struct chunk *chunk, struct buffer *parts,
-                               bson_error_t *error)
+static truce_status apply_parts(struct apply *apply, struct chunk *chunk, struct buffer *parts,
+                                bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -291,7 +291,7 @@ static truce_status next_chunk(struct apply *apply, bool *end, bson_error_t *err
     if (!*end)
         status = skip_chunk(apply, chunk, &done, error);
     if (!*end && !status && !done)
-        status = give_parts(apply, chunk, parts, error);
+        status = apply_parts(apply, chunk, parts, error);
     for (int i = 0; i < apply->workers; i++)
         truce__buffer_release(&parts[i]);
     bson_free(parts);

@@ -615,14 +615,14 @@ static truce_status bad_entry(int64_t position, bson_error_t *error)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
+void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t point,
                        char text[FEED_TOKEN_TEXT])
 {
     uint8_t bytes[FEED_TOKEN_BYTES] = {FEED_TOKEN_VERSION};
 
     for (int i = 0; i < 8; i++)
         bytes[1 + i] = (uint8_t)((uint64_t)position >> (56 - 8 * i));
-    bytes[9] = place;
+    bytes[9] = point;
     memcpy(bytes + 10, feed->bytes, sizeof feed->bytes);
     truce__hex_write(bytes, FEED_TOKEN_BYTES, text);
     text[FEED_TOKEN_TEXT - 1] = '\0';
@@ -798,8 +798,8 @@ static bool feed_read_take_row(void *arg, int64_t row, struct bytes body)
 
 /* Checks that the feed still has all changes after a position. Fails with EXPIRED if some were
  * removed, and with INVALID if the position is after the end of the feed. */
-static truce_status feed_read_check_place(const struct feed_state *state, const bson_oid_t *id,
-                                          int64_t after, bson_error_t *error)
+static truce_status feed_read_check_position(const struct feed_state *state, const bson_oid_t *id,
+                                             int64_t after, bson_error_t *error)
 {
     if (!state->spec.table || !bson_oid_equal(&state->spec.id, id) || after < state->horizon)
         return truce__fail(
@@ -833,7 +833,7 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
         return status;
     status = feed_read_state(reader, &state, error);
     if (!status)
-        status = feed_read_check_place(&state, id, after, error);
+        status = feed_read_check_position(&state, id, after, error);
     if (!status)
         status = truce__kv_rows_each(reader->kv, state.spec.table, after, feed_read_take_row,
                                      &reading, error);
@@ -942,7 +942,7 @@ static bool diff_same_name(const struct fields *a, const struct fields *b)
 }
 
 /* Returns whether paths can describe the differences between the two documents themselves. */
-static bool diff_is_sayable(struct value before, struct value after)
+static bool diff_is_expressible(struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);
     bool more = truce__fields_next(&new);
@@ -969,9 +969,9 @@ static bool diff_is_sayable(struct value before, struct value after)
 
 /* How a name in a path is meant: a field, a field whose name looks like an array index, or an array
  * index. */
-enum mark { NAME, NUMBER, PLACE };
+enum mark { NAME, NUMBER, INDEX };
 
-static bool looks_like_a_place(const char *name, size_t length)
+static bool looks_like_an_index(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++)
         if (name[i] < '0' || name[i] > '9')
@@ -980,11 +980,11 @@ static bool looks_like_a_place(const char *name, size_t length)
 }
 
 /* Appends a name to the path. Returns the previous length. */
-static size_t diff_enter(struct walk *walk, const char *name, size_t length, bool place)
+static size_t diff_enter(struct walk *walk, const char *name, size_t length, bool index)
 {
     size_t had = walk->path.size;
     /* The outer document is not an array, so the names of its own fields are never ambiguous. */
-    enum mark mark = place ? PLACE : had && looks_like_a_place(name, length) ? NUMBER : NAME;
+    enum mark mark = index ? INDEX : had && looks_like_an_index(name, length) ? NUMBER : NAME;
 
     truce__buffer_append_byte(&walk->marks, (uint8_t)mark);
     walk->numbers += mark == NUMBER;
@@ -1008,13 +1008,13 @@ static bool diff_has_room(struct walk *walk, size_t more)
     return !walk->too_long;
 }
 
-static int32_t diff_place_of(const char *digits, int length)
+static int32_t diff_index_of(const char *digits, int length)
 {
-    int32_t place = 0;
+    int32_t point = 0;
 
     for (int i = 0; i < length; i++)
-        place = 10 * place + (digits[i] - '0');
-    return place;
+        point = 10 * point + (digits[i] - '0');
+    return point;
 }
 
 /* Reports [names and indexes] of an ambiguous path. */
@@ -1033,8 +1033,8 @@ static void diff_append_path_parts(struct walk *walk)
         const char *key;
 
         bson_uint32_to_string(i, &key, buffer, sizeof buffer);
-        if (walk->marks.bytes[i] == PLACE)
-            BSON_APPEND_INT32(&names, key, diff_place_of(path, length));
+        if (walk->marks.bytes[i] == INDEX)
+            BSON_APPEND_INT32(&names, key, diff_index_of(path, length));
         else
             bson_append_utf8(&names, key, -1, path, length);
         path += length + 1;
@@ -1162,7 +1162,7 @@ static void feed_diff_value(struct walk *walk, struct value before, struct value
     if (walk->too_long)
         return;
     if (before.type == BSON_TYPE_DOCUMENT && after.type == BSON_TYPE_DOCUMENT &&
-        diff_is_sayable(before, after))
+        diff_is_expressible(before, after))
         diff_document(walk, before, after);
     else if (before.type == BSON_TYPE_ARRAY && after.type == BSON_TYPE_ARRAY &&
              feed_count_changed_bytes(before, after) < after.size)
@@ -1178,7 +1178,7 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
                         .cut = BSON_INITIALIZER,
                         .clear = BSON_INITIALIZER,
                         .most = (size_t)before->len + after->len + 64};
-    bool said = diff_is_sayable(old, new);
+    bool said = diff_is_expressible(old, new);
     bson_t set = BSON_INITIALIZER;
 
     walk.set = &set;

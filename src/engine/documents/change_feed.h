@@ -167,10 +167,10 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
 /*
  * A resume token is a position as clients see it:
  *
- *     01  position (8 bytes, big-endian)  place  id of the feed (12 bytes)
+ *     01  position (8 bytes, big-endian)  point  id of the feed (12 bytes)
  *
  * The bytes are written in hexadecimal digits, so tokens sort in the order of their positions. The
- * place says which event of the entry was sent last; the server defines it
+ * point says which event of the entry was sent last; the server defines it
  * (server/session/change_stream.h).
  */
 #define FEED_TOKEN_BYTES 22
@@ -178,10 +178,10 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
 #define FEED_TOKEN_TEXT (2 * FEED_TOKEN_BYTES + 1)
 /* The first byte of each token. */
 #define FEED_TOKEN_VERSION 1
-/* The place of a token whose entry has a single event, which was sent. */
+/* The point of a token whose entry has a single event, which was sent. */
 #define FEED_TOKEN_EVENT 1
 
-void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
+void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t point,
                        char text[FEED_TOKEN_TEXT]);
 
 /* Checks the feed for the check of the file. Fails with CORRUPT. */

@@ -10,7 +10,7 @@
 #include "engine/writer.h"
 
 struct name_document {
-    char collection[TRUCE_PLACE_NAME_MAX + 1], id[TRUCE_PLACE_NAME_MAX + 2];
+    char collection[TRUCE_STORED_NAME_MAX + 1], id[TRUCE_STORED_NAME_MAX + 2];
 };
 
 struct names {

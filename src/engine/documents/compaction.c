@@ -161,7 +161,7 @@ static truce_status wait_for_checkpoint(struct compaction *compaction, int *wait
         compaction->given_up = true;
         return TRUCE_OK;
     }
-    truce__checkpointer_ask(&compaction->engine->checkpointer);
+    truce__checkpointer_request(&compaction->engine->checkpointer);
     truce__clock_sleep_ms(CHECK_MS);
     *waited_ms += CHECK_MS;
     return compaction_report_progress(compaction, error);

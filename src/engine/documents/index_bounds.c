@@ -165,26 +165,26 @@ bool truce__bounds_within(const struct bounds *inner, const struct bounds *outer
 }
 
 /* Computes the successor of the inverted bytes. */
-static void turn_end(const struct buffer *end, struct buffer *turned)
+static void invert_end(const struct buffer *end, struct buffer *inverted)
 {
     bool possible;
 
-    bounds_copy(end, turned);
-    for (size_t i = 0; i < turned->size; i++)
-        turned->bytes[i] = (uint8_t)~turned->bytes[i];
-    possible = truce__key_successor(turned);
+    bounds_copy(end, inverted);
+    for (size_t i = 0; i < inverted->size; i++)
+        inverted->bytes[i] = (uint8_t)~inverted->bytes[i];
+    possible = truce__key_successor(inverted);
     /* No encoding begins with 00, so none begins with ff when inverted. */
     truce_assert(possible);
 }
 
-void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
+void truce__bounds_invert(const struct bounds *bounds, struct bounds *inverted)
 {
-    *turned = (struct bounds){.missing = bounds->missing};
+    *inverted = (struct bounds){.missing = bounds->missing};
     for (uint32_t i = bounds->count; i-- > 0;) {
-        struct interval *made = bounds_add(turned);
+        struct interval *made = bounds_add(inverted);
 
-        turn_end(&bounds->intervals[i].to, &made->from);
-        turn_end(&bounds->intervals[i].from, &made->to);
+        invert_end(&bounds->intervals[i].to, &made->from);
+        invert_end(&bounds->intervals[i].from, &made->to);
         made->point = bounds->intervals[i].point;
         if (!made->point)
             continue;
@@ -369,7 +369,7 @@ static bool add_regex(struct bounds *bounds, const struct match_node *node)
     begins.data = (const uint8_t *)prefix;
     begins.size = (uint32_t)length;
     made->low = (struct interval_end){begins, END_TEXT, true};
-    made->high = (struct interval_end){begins, END_BEHIND_TEXT, false};
+    made->high = (struct interval_end){begins, END_AFTER_TEXT, false};
     add_classes(bounds, BSON_TYPE_REGEX, BSON_TYPE_REGEX);
     truce__arena_release(&arena);
     return true;

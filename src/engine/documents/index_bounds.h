@@ -18,7 +18,7 @@ struct interval_end {
         /* A string prefix. */
         END_TEXT,
         /* The first value after all strings with that prefix. */
-        END_BEHIND_TEXT
+        END_AFTER_TEXT
     } kind;
     bool included;
 };
@@ -60,6 +60,6 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b);
 bool truce__bounds_within(const struct bounds *inner, const struct bounds *outer);
 
 /* Converts the values to the encoding of a descending field. */
-void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned);
+void truce__bounds_invert(const struct bounds *bounds, struct bounds *inverted);
 
 #endif

@@ -338,7 +338,7 @@ static void query_leave(struct query *query)
 }
 
 /* Ends the kept snapshot of a query. In a forked child the kept snapshot belongs to the parent. */
-static void query_let_go(struct query *query)
+static void query_release_snapshot(struct query *query)
 {
     query_leave(query);
     if (query->snapshot && !truce__engine_usable(query->engine, NULL))
@@ -348,7 +348,7 @@ static void query_let_go(struct query *query)
 
 void truce__query_release(struct query *query)
 {
-    query_let_go(query);
+    query_release_snapshot(query);
     truce__scan_release(&query->scan);
     truce__plan_release(&query->plan);
     truce__match_free(query->match);
@@ -365,8 +365,8 @@ static truce_status query_keep_snapshot(struct query *query, bson_error_t *error
         query_leave(query);
         return TRUCE_OK;
     }
-    status = truce__snapshot_keep(&query->engine->snapshots, query->reader, NULL, &query->snapshot,
-                                  error);
+    status = truce__snapshot_register(&query->engine->snapshots, query->reader, NULL,
+                                      &query->snapshot, error);
     if (status)
         truce__readers_end(&query->engine->readers, query->reader);
     query->reader = NULL;
@@ -415,7 +415,7 @@ truce_status truce__query_run(struct query *query, scan_take_function *take, voi
     if (status)
         query_leave(query);
     else if (query->done)
-        query_let_go(query);
+        query_release_snapshot(query);
     return status;
 }
 
@@ -423,7 +423,7 @@ truce_status truce__query_pause(struct query *query, bool more, bson_error_t *er
 {
     if (query->reader && more)
         return query_keep_snapshot(query, error);
-    query_let_go(query);
+    query_release_snapshot(query);
     return TRUCE_OK;
 }
 
@@ -492,7 +492,7 @@ static truce_status count_covered(struct query *query, struct counting *counting
     truce__kv_bound(query->reader->kv, &query->budget);
     status = query_count_entries(query, query->reader->kv, counting, error);
     truce__kv_bound(query->reader->kv, NULL);
-    query_let_go(query);
+    query_release_snapshot(query);
     return status;
 }
 

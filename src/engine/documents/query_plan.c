@@ -1046,7 +1046,7 @@ static void ranges_add_field(struct plan_scan *scan, const struct bounds *bounds
         ranges_multiply(scan, bounds);
         return;
     }
-    truce__bounds_turn(bounds, &turned);
+    truce__bounds_invert(bounds, &turned);
     ranges_multiply(scan, &turned);
     truce__bounds_release(&turned);
 }
@@ -1180,7 +1180,7 @@ static bool ranges_append_end(struct buffer *text, const struct interval_end *en
     case END_TYPE:
         return append_type(text, end->value.type, high);
     default:
-        append_quoted(text, end->value, end->kind == END_BEHIND_TEXT);
+        append_quoted(text, end->value, end->kind == END_AFTER_TEXT);
         break;
     }
     return end->included;

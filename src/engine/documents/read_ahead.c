@@ -94,7 +94,7 @@ struct ahead {
     /* The numbers of slices that were claimed, and that were passed on. */
     uint64_t claimed, given;
     /* The next slice begins after this row. */
-    int64_t place;
+    int64_t position;
     /* The number of rows of the next slice. */
     int64_t width;
     struct slice slices[SLICES];
@@ -142,12 +142,12 @@ static bool ahead_claim(struct ahead *ahead, struct reading *reading)
     struct slice *slice = &reading->slice, *shared;
     int64_t step;
 
-    if (ahead->place >= ahead->last || ahead->claimed - ahead->given == SLICES)
+    if (ahead->position >= ahead->last || ahead->claimed - ahead->given == SLICES)
         return false;
     reading->number = ahead->claimed++;
-    slice->after = slice->done = ahead->place;
-    step = ahead->width - ahead->place % ahead->width;
-    slice->upto = step < ahead->last - ahead->place ? ahead->place + step : ahead->last;
+    slice->after = slice->done = ahead->position;
+    step = ahead->width - ahead->position % ahead->width;
+    slice->upto = step < ahead->last - ahead->position ? ahead->position + step : ahead->last;
     slice->examined = slice->beyond = 0;
     if (!slice->found.bytes)
         truce__helpers_lend(ahead->helpers, &slice->found);
@@ -156,7 +156,7 @@ static bool ahead_claim(struct ahead *ahead, struct reading *reading)
     shared->after = slice->after;
     shared->upto = slice->upto;
     shared->ready = false;
-    ahead->place = slice->upto;
+    ahead->position = slice->upto;
     return true;
 }
 
@@ -168,8 +168,8 @@ static void ahead_learn(struct ahead *ahead, const struct slice *slice)
     else if (slice->done == slice->upto && slice->examined < (slice->upto - slice->after) / 8 &&
              ahead->width < WIDTH_MOST)
         ahead->width *= 2;
-    if (slice->beyond && slice->beyond - 1 - ahead->place > ahead->width)
-        ahead->place = (slice->beyond - 1) / ahead->width * ahead->width;
+    if (slice->beyond && slice->beyond - 1 - ahead->position > ahead->width)
+        ahead->position = (slice->beyond - 1) / ahead->width * ahead->width;
 }
 
 static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
@@ -245,7 +245,7 @@ static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
 
     pthread_mutex_lock(&ahead->mutex);
     while (!claimed && !over) {
-        over = ahead->over || ahead->place >= ahead->last;
+        over = ahead->over || ahead->position >= ahead->last;
         claimed = !over && ahead_claim(ahead, reading);
         if (!claimed && !over)
             pthread_cond_wait(&ahead->change, &ahead->mutex);
@@ -500,7 +500,7 @@ static struct ahead *new_ahead(struct query *query, int64_t last)
     made->deadline_ns = query->budget.deadline_ns;
     made->snapshot = *truce__kv_snapshot(query->reader->kv);
     made->last = last;
-    made->place = query->scan.positioned ? query->scan.row : 0;
+    made->position = query->scan.positioned ? query->scan.row : 0;
     made->width = WIDTH;
     made->holders = 1;
     pthread_mutex_init(&made->mutex, NULL);
@@ -523,14 +523,14 @@ static struct snapshot *same_snapshot(struct ahead *ahead)
         truce__readers_begin(readers, true, &reader, NULL))
         return NULL;
     if (!truce__kv_snapshot_same(truce__kv_snapshot(reader->kv), &ahead->snapshot) ||
-        truce__snapshot_keep(ahead->snapshots, reader, NULL, &snapshot, NULL))
+        truce__snapshot_register(ahead->snapshots, reader, NULL, &snapshot, NULL))
         truce__readers_end(readers, reader);
     return snapshot;
 }
 
 /* Requests one more helper, with a snapshot of the same data. Returns false if there is no such
  * snapshot or no free helper. */
-static bool ask_one(struct ahead *ahead)
+static bool request_helper(struct ahead *ahead)
 {
     struct snapshot *snapshot = same_snapshot(ahead);
     struct helper *helper;
@@ -542,7 +542,7 @@ static bool ask_one(struct ahead *ahead)
     pthread_mutex_lock(&ahead->mutex);
     ahead->holders++;
     pthread_mutex_unlock(&ahead->mutex);
-    if (truce__helpers_ask(ahead->helpers, read_ahead_help, helper))
+    if (truce__helpers_run(ahead->helpers, read_ahead_help, helper))
         return true;
     truce__snapshot_release(snapshot);
     bson_free(helper);
@@ -554,17 +554,17 @@ static bool ask_one(struct ahead *ahead)
  * ROWS_WORTH rows are left. Sets `*last` to the last row. */
 static bool ahead_is_worth_it(const struct query *query, int64_t *last)
 {
-    int64_t place = query->scan.positioned ? query->scan.row : 0;
+    int64_t position = query->scan.positioned ? query->scan.row : 0;
 
     if (!truce__helpers_any(query->engine->helpers) || !truce__kv_snapshot_last(query->reader->kv))
         return false;
     *last = last_row(query->reader->kv, query->table);
-    return *last - place >= ROWS_WORTH;
+    return *last - position >= ROWS_WORTH;
 }
 
 /* Requests helpers. `*ahead` is NULL if none is available. The caller's snapshot is kept and left
  * in the meantime, so the caller holds nothing that other threads may wait for. */
-static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson_error_t *error)
+static truce_status request_helpers(struct query *query, struct ahead **ahead, bson_error_t *error)
 {
     struct ahead *made;
     unsigned asked = 0;
@@ -576,7 +576,8 @@ static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson
         return TRUCE_OK;
     made = new_ahead(query, last);
     status = truce__query_pause(query, true, error);
-    while (!status && asked < HELPERS_MAX && truce__helpers_any(made->helpers) && ask_one(made))
+    while (!status && asked < HELPERS_MAX && truce__helpers_any(made->helpers) &&
+           request_helper(made))
         asked++;
     if (asked)
         *ahead = made;
@@ -594,7 +595,7 @@ static truce_status try_with_help(struct walk *walk, bson_error_t *error)
     if (!walk->query->reader)
         status = truce__query_enter(walk->query, error);
     if (!status)
-        status = ask_for_help(walk->query, &ahead, error);
+        status = request_helpers(walk->query, &ahead, error);
     if (!ahead)
         return status;
     status = walk_with_help(walk, ahead, error);

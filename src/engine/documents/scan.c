@@ -27,7 +27,7 @@
 
 /* ---- rows that were seen -------------------------------------------------------------------- */
 
-static struct row_slot *scan_place(const struct row_set *set, int64_t rows_from)
+static struct row_slot *scan_slot(const struct row_set *set, int64_t rows_from)
 {
     uint32_t at = (uint32_t)((uint64_t)rows_from * 0x9e3779b97f4a7c15u >> 32) & (set->room - 1);
 
@@ -43,7 +43,7 @@ static void scan_grow(struct row_set *set)
     larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
     for (uint32_t i = 0; i < set->room; i++) {
         if (set->slots[i].seen)
-            *scan_place(&larger, set->slots[i].rows_from) = set->slots[i];
+            *scan_slot(&larger, set->slots[i].rows_from) = set->slots[i];
     }
     bson_free(set->slots);
     *set = larger;
@@ -57,7 +57,7 @@ static bool scan_add_row(struct row_set *set, int64_t row)
 
     if (set->count * 2 >= set->room)
         scan_grow(set);
-    slot = scan_place(set, row & ~INT64_C(63));
+    slot = scan_slot(set, row & ~INT64_C(63));
     if (slot->seen & bit)
         return false;
     set->count += !slot->seen;

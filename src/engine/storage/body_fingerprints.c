@@ -168,7 +168,7 @@ void truce__seen_free(struct seen *seen)
 void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_t *body,
                      size_t size)
 {
-    atomic_store_explicit(&seen->prints[truce__seen_place(table, row)],
+    atomic_store_explicit(&seen->prints[truce__seen_slot(table, row)],
                           truce__seen_print(body, size), memory_order_relaxed);
 }
 

@@ -61,7 +61,7 @@ uint32_t truce__seen_print(const uint8_t *body, size_t size);
 
 /* Returns the position of a row's fingerprint in `prints`. Neighbouring rows have neighbouring
  * positions. */
-static inline uint32_t truce__seen_place(int64_t table, int64_t row)
+static inline uint32_t truce__seen_slot(int64_t table, int64_t row)
 {
     return (uint32_t)((uint64_t)row + ((uint64_t)table * 0x9e3779b97f4a7c15u >> 32)) %
            (1u << SEEN_BITS);
@@ -71,7 +71,7 @@ static inline bool truce__seen_has(const struct seen *seen, int64_t table, int64
                                    const uint8_t *body, size_t size)
 {
     uint32_t print =
-        atomic_load_explicit(&seen->prints[truce__seen_place(table, row)], memory_order_relaxed);
+        atomic_load_explicit(&seen->prints[truce__seen_slot(table, row)], memory_order_relaxed);
 
     return print && print == truce__seen_print(body, size);
 }

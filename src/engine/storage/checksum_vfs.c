@@ -207,7 +207,7 @@ bool truce__kv_index_end(const atomic_uint *index, struct kv_log_end *end)
 static const atomic_uint *page_index_of(const struct kv_page_file *file)
 {
     return file->cache && file->commits
-               ? file->commits - KV_PAGE_COMMITS_PLACE / sizeof *file->commits
+               ? file->commits - KV_PAGE_COMMITS_OFFSET / sizeof *file->commits
                : NULL;
 }
 
@@ -529,7 +529,7 @@ static int page_shm_map(sqlite3_file *base, int region, int size, int extend, vo
         truce__mapping_guard(file->regions[region], (size_t)size);
     }
     if (!result && !region && *map)
-        file->commits = (const atomic_uint *)((const uint8_t *)*map + KV_PAGE_COMMITS_PLACE);
+        file->commits = (const atomic_uint *)((const uint8_t *)*map + KV_PAGE_COMMITS_OFFSET);
     return result;
 }
 

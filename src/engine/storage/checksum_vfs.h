@@ -20,7 +20,7 @@
 #define KV_PAGE_PARTS_MAX 64
 
 /* The offset of the count of commits in the index of the log. */
-#define KV_PAGE_COMMITS_PLACE 8
+#define KV_PAGE_COMMITS_OFFSET 8
 
 /* Opens a main database for the VFS (SQLite's xOpen). `file` has room for a struct kv_page_file. */
 int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *file, int flags,

@@ -210,7 +210,7 @@ static void durable_report(struct durable *durable, uint64_t sync, int waiters_m
 
 /* Runs one sync. Called with the mutex locked; unlocks it during the sync. Afterwards it wakes the
  * threads that waited for this sync, and one of those that wait for the next, which begins it. */
-static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
+static truce_status sync_once(struct durable *durable, bson_error_t *error)
 {
     uint64_t sync = ++durable->begun;
     truce_status status;
@@ -283,7 +283,7 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
         if (durable->syncing)
             wait_for_sync(durable, before + 1);
         else
-            status = sync_in_turn(durable, error);
+            status = sync_once(durable, error);
     }
     left = durable->ended <= before;
     pthread_mutex_unlock(&durable->mutex);
@@ -308,7 +308,7 @@ truce_status truce__durable_sync(struct durable *durable, bson_error_t *error)
         if (durable->syncing)
             wait_for_sync(durable, before + 1);
         else
-            status = sync_in_turn(durable, error);
+            status = sync_once(durable, error);
     }
     pthread_mutex_unlock(&durable->mutex);
     return status;

@@ -63,10 +63,10 @@ static truce_status format_check_pages(struct kv *kv, bson_error_t *error)
 {
     int64_t size = 0, vacuum = 0;
     int reserved = -1;
-    truce_status status = truce__kv_ask(kv, "PRAGMA page_size", &size, error);
+    truce_status status = truce__kv_pragma(kv, "PRAGMA page_size", &size, error);
 
     if (!status)
-        status = truce__kv_ask(kv, "PRAGMA auto_vacuum", &vacuum, error);
+        status = truce__kv_pragma(kv, "PRAGMA auto_vacuum", &vacuum, error);
     if (status)
         return status;
     (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
@@ -84,11 +84,11 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
     truce_status status;
 
     *fresh = false;
-    status = truce__kv_ask(kv, "PRAGMA application_id", &application, error);
+    status = truce__kv_pragma(kv, "PRAGMA application_id", &application, error);
     if (!status)
-        status = truce__kv_ask(kv, "PRAGMA user_version", &format, error);
+        status = truce__kv_pragma(kv, "PRAGMA user_version", &format, error);
     if (!status)
-        status = truce__kv_ask(kv, "SELECT count(*) FROM sqlite_schema", &tables, error);
+        status = truce__kv_pragma(kv, "SELECT count(*) FROM sqlite_schema", &tables, error);
     if (status)
         return status;
     if (!application && !format && !tables) {

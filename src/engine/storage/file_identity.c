@@ -156,8 +156,8 @@ truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error)
     return status ? status : log_identity_check(lock, error);
 }
 
-truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv,
-                                                bson_error_t *error)
+truce_status truce__file_identity_check_locked(struct lock *lock, struct kv *kv,
+                                               bson_error_t *error)
 {
     unsigned moving = atomic_load(&lock->page->moving);
     truce_status status = TRUCE_OK;
@@ -166,21 +166,21 @@ truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv
     bool same;
 
     if (lock->database_file < 0 || fstat(lock->database_file, &found)) {
-        status = truce__kv_in_place(kv, error);
+        status = truce__kv_check_path(kv, error);
         if (!status)
             status = truce__file_identity_check(lock, error);
-        return status ? status : truce__log_identity_check_in_turn(lock, kv, error);
+        return status ? status : truce__log_identity_check_locked(lock, kv, error);
     }
     same = truce__path_identity_same(&lock->database_identity, &found);
     if (!same)
-        status = truce__kv_in_place(kv, error);
+        status = truce__kv_check_path(kv, error);
     if (status)
         return status;
     if (!same)
         truce__path_identity_record(&lock->database_identity, &found);
     now = file_state_of(&found);
     status = file_identity_conclude(lock, is_file_state(lock, moving, &now), error);
-    return status ? status : truce__log_identity_check_in_turn(lock, kv, error);
+    return status ? status : truce__log_identity_check_locked(lock, kv, error);
 }
 
 truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llong *last_ms,
@@ -439,8 +439,7 @@ static bool is_log_as_left(const struct lock *lock)
            !truce__file_modified_ns(lock->log, &modified_ns) || modified_ns <= ended_ns;
 }
 
-truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
-                                               bson_error_t *error)
+truce_status truce__log_identity_check_locked(struct lock *lock, struct kv *kv, bson_error_t *error)
 {
     struct file_facts log;
     truce_status status = identity_check_names(lock, &log, error);
@@ -458,7 +457,7 @@ truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
     return TRUCE_OK;
 }
 
-void truce__log_identity_end_turn(struct lock *lock)
+void truce__log_identity_before_unlock(struct lock *lock)
 {
     struct lock_page *page = lock->page;
 
@@ -501,24 +500,24 @@ void truce__log_identity_forget(struct lock *lock)
 static truce_status identity_check_frames(struct lock *lock, uint32_t frames, bson_error_t *error)
 {
     struct kv_log_frame *frame;
-    struct kv_log_place place;
+    struct kv_log_position position;
     struct kv_log *log;
     truce_status status = truce__kv_log_open(lock->database, &log, error);
 
     if (status)
         return status;
     frame = bson_malloc(sizeof *frame);
-    status = truce__kv_log_start(log, &place, error);
-    if (!status && place.salts == atomic_load(&lock->page->log_salts)) {
-        while (!status && place.frames < frames)
-            status = truce__kv_log_next(log, &place, frames, frame, error);
+    status = truce__kv_log_start(log, &position, error);
+    if (!status && position.salts == atomic_load(&lock->page->log_salts)) {
+        while (!status && position.frames < frames)
+            status = truce__kv_log_next(log, &position, frames, frame, error);
     }
     if (status == TRUCE_CORRUPT)
         status = truce__fail(
             TRUCE_CORRUPT, error,
             "the log \"%s\" is damaged: only %u of its %u frames are valid; restore it, or "
             "remove \"%s\" to open the store without the commits after these frames",
-            lock->log, place.frames, frames, lock->path);
+            lock->log, position.frames, frames, lock->path);
     bson_free(frame);
     truce__kv_log_close(log);
     return status;
@@ -554,15 +553,15 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
 /* Returns the salts in the header of the log, or 0 if the log has no header or cannot be read. */
 static uint64_t salts_of_log(const struct lock *lock)
 {
-    struct kv_log_place place = {0};
+    struct kv_log_position position = {0};
     struct kv_log *log;
 
     if (truce__kv_log_open(lock->database, &log, NULL))
         return 0;
-    if (truce__kv_log_start(log, &place, NULL))
-        place.salts = 0;
+    if (truce__kv_log_start(log, &position, NULL))
+        position.salts = 0;
     truce__kv_log_close(log);
-    return place.salts;
+    return position.salts;
 }
 
 truce_status truce__log_identity_recovered(const struct lock *lock, struct kv *kv,

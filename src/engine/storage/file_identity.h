@@ -28,8 +28,8 @@ truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error);
 
 /* Does the same, and fails with CORRUPT if the file is not the one under its name. The caller holds
  * the lock to write; `kv` is its connection. */
-truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv,
-                                                bson_error_t *error);
+truce_status truce__file_identity_check_locked(struct lock *lock, struct kv *kv,
+                                               bson_error_t *error);
 
 /* Does the same for readers, but only once in CHECK_MS (file_identity.c). `*last_ms` is the time of
  * the last check by any thread. */
@@ -71,15 +71,15 @@ truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error);
 
 /* Does the same check, and fails with CORRUPT if the log does not end with the last commit. The
  * caller holds the lock to write and has not written yet; `kv` is its connection. */
-truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
-                                               bson_error_t *error);
+truce_status truce__log_identity_check_locked(struct lock *lock, struct kv *kv,
+                                              bson_error_t *error);
 
 /* Records how far the log reaches after a commit of the connection. Called under the lock. */
 void truce__log_identity_note(struct lock *lock, const struct kv *kv);
 
 /* Ends the writes that began with the check. Called before the lock is released: no process writes
  * into the log until a process has acquired the lock and checked again. */
-void truce__log_identity_end_turn(struct lock *lock);
+void truce__log_identity_before_unlock(struct lock *lock);
 
 /* Records that the log is about to be moved into the file and removed. The caller is alone. */
 void truce__log_identity_forget(struct lock *lock);

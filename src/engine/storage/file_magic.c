@@ -6,8 +6,8 @@
 
 /* Offsets in the header of a database: the number of reserved bytes at the end of each page, and
  * the application id. */
-#define PLACE_RESERVED 20
-#define PLACE_ID       68
+#define OFFSET_RESERVED 20
+#define OFFSET_ID       68
 
 /* Pages of 4,096 bytes. */
 static const uint8_t magic_of_sqlite[KV_MAGIC_BYTES] = "SQLite format 3\0\x10";
@@ -38,8 +38,8 @@ enum kv_kind truce__kv_kind(const uint8_t *bytes)
         return KV_STORE;
     if (memcmp(bytes, magic_of_sqlite, 16) != 0)
         return KV_UNKNOWN;
-    if (!memcmp(bytes + PLACE_ID, id, sizeof id) ||
-        (bytes[PLACE_RESERVED] == KV_SUM_BYTES && !memcmp(bytes + PLACE_ID, none, sizeof none)))
+    if (!memcmp(bytes + OFFSET_ID, id, sizeof id) ||
+        (bytes[OFFSET_RESERVED] == KV_SUM_BYTES && !memcmp(bytes + OFFSET_ID, none, sizeof none)))
         return KV_EARLIER;
     return KV_SQLITE;
 }

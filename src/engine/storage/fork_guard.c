@@ -128,7 +128,7 @@ __attribute__((constructor)) static void fork_guard_watch(void)
 }
 
 /* Moves a descriptor out of the range 0 to 2, which are the standard ones. */
-static int beside_standard(int file)
+static int above_standard(int file)
 {
     int moved, why;
 
@@ -148,7 +148,7 @@ int truce__fork_guard_open(const char *path, int flags, unsigned mode)
     int file, why;
 
     pthread_mutex_lock(&mutex);
-    file = beside_standard(open(path, flags | O_CLOEXEC, mode));
+    file = above_standard(open(path, flags | O_CLOEXEC, mode));
     why = errno;
     if (kept_count == kept_room) {
         kept_room = kept_room ? 2 * kept_room : 16;

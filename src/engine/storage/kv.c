@@ -126,7 +126,7 @@ truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *err
 }
 
 /* Returns the single integer that a pragma returns. */
-truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error)
+truce_status truce__kv_pragma(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error)
 {
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v2(kv->db, sql, -1, &statement, NULL);
@@ -391,7 +391,7 @@ static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
     kv->sought_index = true;
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_COMMITS, &commits);
     if (commits)
-        kv->index = commits - KV_PAGE_COMMITS_PLACE / sizeof *commits;
+        kv->index = commits - KV_PAGE_COMMITS_OFFSET / sizeof *commits;
     return TRUCE_OK;
 }
 
@@ -450,12 +450,12 @@ const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv)
     return &kv->snapshot;
 }
 
-void truce__kv_snapshot_place(const struct kv *kv, struct kv_log_place *place, uint32_t *moved)
+void truce__kv_snapshot_position(const struct kv *kv, struct kv_log_position *slot, uint32_t *moved)
 {
     truce_assert(kv->state == KV_SNAPSHOT && kv->snapshot.known);
-    place->frames = kv->snapshot.header[4];
-    memcpy(place->sum, &kv->snapshot.header[6], sizeof place->sum);
-    memcpy(&place->salts, &kv->snapshot.header[8], sizeof place->salts);
+    slot->frames = kv->snapshot.header[4];
+    memcpy(slot->sum, &kv->snapshot.header[6], sizeof slot->sum);
+    memcpy(&slot->salts, &kv->snapshot.header[8], sizeof slot->salts);
     *moved = atomic_load(&kv->index[2 * KV_INDEX_WORDS]);
 }
 
@@ -500,7 +500,7 @@ static void find_commits(struct kv *kv)
     if (!kv->commits.now)
         return;
     atomic_store(&kv->commits.known, atomic_load(kv->commits.now) - 1);
-    kv->index = kv->commits.now - KV_PAGE_COMMITS_PLACE / sizeof *kv->commits.now;
+    kv->index = kv->commits.now - KV_PAGE_COMMITS_OFFSET / sizeof *kv->commits.now;
 }
 
 const struct kv_commits *truce__kv_commits(struct kv *kv)
@@ -653,7 +653,7 @@ int truce__kv_wal_pages(const struct kv *kv)
 truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error)
 {
     truce_assert(kv->state == KV_IDLE);
-    return truce__kv_ask(kv, "PRAGMA page_count", pages, error);
+    return truce__kv_pragma(kv, "PRAGMA page_count", pages, error);
 }
 
 truce_status truce__kv_cache(struct kv *kv, uint64_t bytes, bson_error_t *error)
@@ -674,7 +674,7 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
     status = truce__kv_write_begin(kv, &version, error);
     if (status)
         return status;
-    status = truce__kv_ask(kv, "PRAGMA user_version", &format, error);
+    status = truce__kv_pragma(kv, "PRAGMA user_version", &format, error);
     snprintf(sql, sizeof sql, "PRAGMA user_version=%d", (int)format);
     if (!status)
         status = truce__kv_execute(kv, sql, error);
@@ -726,7 +726,7 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
  * the statements of all tables. */
 #define TABLES_MAX 256
 
-static uint32_t statement_place(const struct kv *kv, int64_t table)
+static uint32_t statement_slot(const struct kv *kv, int64_t table)
 {
     uint32_t mask = kv->tables_room - 1;
     uint32_t at = (uint32_t)((uint64_t)table * 0x9e3779b97f4a7c15u >> 32) & mask;
@@ -745,7 +745,7 @@ static void statement_make_room(struct kv *kv)
     kv->tables = bson_malloc0(kv->tables_room * sizeof *kv->tables);
     for (uint32_t i = 0; i < room; i++) {
         if (old[i])
-            kv->tables[statement_place(kv, old[i]->table)] = old[i];
+            kv->tables[statement_slot(kv, old[i]->table)] = old[i];
     }
     bson_free(old);
 }
@@ -756,7 +756,7 @@ static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
 
     if (kv->tables_count * 2 >= kv->tables_room)
         statement_make_room(kv);
-    at = statement_place(kv, table);
+    at = statement_slot(kv, table);
     if (!kv->tables[at]) {
         kv->tables[at] = bson_malloc0(sizeof **kv->tables);
         kv->tables[at]->table = table;

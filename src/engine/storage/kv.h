@@ -110,15 +110,16 @@ bool truce__kv_snapshot_rest(struct kv *kv);
 
 /* The header of the index of the log when a snapshot began. Two snapshots with known and equal
  * headers show the same data. Other pairs may show the same data or not. */
-struct kv_log_place;
+struct kv_log_position;
 struct kv_snapshot {
     bool known;
     uint32_t header[KV_INDEX_WORDS];
 };
 
-/* Returns the place in the log at which a snapshot with a known header was taken. Sets `*moved` to
- * the number of frames that checkpoints have moved into the file by now. */
-void truce__kv_snapshot_place(const struct kv *kv, struct kv_log_place *place, uint32_t *moved);
+/* Returns the position in the log at which a snapshot with a known header was taken. Sets `*moved`
+ * to the number of frames that checkpoints have moved into the file by now. */
+void truce__kv_snapshot_position(const struct kv *kv, struct kv_log_position *position,
+                                 uint32_t *moved);
 
 /* Returns the header of the snapshot that the connection is in. */
 const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv);
@@ -236,7 +237,7 @@ truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *e
 truce_status truce__kv_log_check_header(const char *path, bson_error_t *error);
 
 /* A position in the log: after this number of frames of a generation. */
-struct kv_log_place {
+struct kv_log_position {
     /* The salts of the generation. */
     uint64_t salts;
     uint32_t frames;
@@ -253,13 +254,13 @@ struct kv_log_frame {
     uint8_t bytes[4096];
 };
 
-/* Returns the place before the first frame of the log. If the log is empty, its salts are 0. */
-truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
+/* Returns the position before the first frame of the log. If the log is empty, its salts are 0. */
+truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_position *position,
                                  bson_error_t *error);
-/* Reads the frame after `place` and advances it. The caller knows that the frames up to the number
- * `last` were committed, so several are read at once, and has called truce__kv_log_start since the
- * log began again. Fails with CORRUPT if the frame does not continue `place`. */
-truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place, uint32_t last,
+/* Reads the frame after `position` and advances it. The caller knows that the frames up to the
+ * number `last` were committed, so several are read at once, and has called truce__kv_log_start
+ * since the log began again. Fails with CORRUPT if the frame does not continue `position`. */
+truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_position *position, uint32_t last,
                                 struct kv_log_frame *frame, bson_error_t *error);
 
 /* ---- failing syncs -------------------------------------------------------------------------- */
@@ -297,7 +298,7 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_alone(const char *path, bson_error_t *error);
 
 /* Fails with CORRUPT if the file was removed, or if its name leads to another file now. */
-truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error);
+truce_status truce__kv_check_path(struct kv *kv, bson_error_t *error);
 
 /* Writes the log again after a failed sync, and moves its valid frames into the file. Called only
  * under the lock. Fails with LOCKED if another connection has the file open. */

@@ -137,7 +137,7 @@ bool truce__kv_check_body(struct kv *kv, int64_t table, int64_t row, struct byte
 static inline void kv_expect(const struct kv *kv, int64_t table, int64_t row)
 {
     if (kv->seen)
-        __builtin_prefetch(&kv->seen->prints[truce__seen_place(table, row)]);
+        __builtin_prefetch(&kv->seen->prints[truce__seen_slot(table, row)]);
 }
 
 static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
@@ -170,6 +170,6 @@ truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **st
                                bson_error_t *error);
 truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *error);
 /* Returns the single integer that a pragma returns. */
-truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error);
+truce_status truce__kv_pragma(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error);
 
 #endif

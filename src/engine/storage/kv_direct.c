@@ -202,18 +202,18 @@ static bool direct_find_frame_in_part(const struct kv_direct *direct, uint32_t p
     pages = (const void *)(part ? base : base + 34 * sizeof *pages);
     slots = (const void *)(base + PART_FRAMES * sizeof *pages);
     for (int tries = 0; tries < PART_SLOTS; tries++, slot = (slot + 1) % PART_SLOTS) {
-        uint32_t place = atomic_load_explicit(&slots[slot], memory_order_relaxed);
-        uint32_t number = before + place;
+        uint32_t position = atomic_load_explicit(&slots[slot], memory_order_relaxed);
+        uint32_t number = before + position;
 
-        if (!place)
+        if (!position)
             return true;
-        if (place > PART_FRAMES)
+        if (position > PART_FRAMES)
             return false;
         /* Invariant 1: the frame belongs to a later commit. */
         if (number > direct->log_upto)
             continue;
         if (number >= direct->log_from &&
-            atomic_load_explicit(&pages[place - 1], memory_order_relaxed) == page)
+            atomic_load_explicit(&pages[position - 1], memory_order_relaxed) == page)
             *frame = number;
     }
     return false;
@@ -310,9 +310,9 @@ static unsigned direct_number(const uint8_t *at, uint64_t *number)
 /* Returns a cell, or NULL if it is not within the page. */
 static const uint8_t *direct_cell(const uint8_t *page, unsigned head, unsigned cell)
 {
-    unsigned place = direct_short_at(page + head + (size_t)2 * cell);
+    unsigned position = direct_short_at(page + head + (size_t)2 * cell);
 
-    return place < USABLE ? page + place : NULL;
+    return position < USABLE ? page + position : NULL;
 }
 
 static bool direct_row_of(const uint8_t *page, unsigned head, unsigned cell, int64_t *row)

@@ -38,7 +38,7 @@ static bool file_has_moved(struct kv *kv)
            (!lstat(kv->path, &named) && S_ISLNK(named.st_mode));
 }
 
-truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
+truce_status truce__kv_check_path(struct kv *kv, bson_error_t *error)
 {
     struct file_id id;
 
@@ -64,7 +64,7 @@ static truce_status be_alone(const char *path, bson_error_t *error)
 
     if (status)
         return status;
-    status = truce__kv_ask(kv, "PRAGMA schema_version", &version, error);
+    status = truce__kv_pragma(kv, "PRAGMA schema_version", &version, error);
     truce__kv_close(kv);
     return status == TRUCE_LOCKED ? status : TRUCE_OK;
 }
@@ -85,7 +85,7 @@ truce_status truce__kv_recover(const char *path, bson_error_t *error)
         status = truce__kv_open(path, KV_WRITER | KV_ALONE, 0, &kv, error);
     if (status)
         return status;
-    status = truce__kv_ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
+    status = truce__kv_pragma(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
     if (!status && busy)
         status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
     truce__kv_checkpoint_on_close(kv, !status);

@@ -26,19 +26,19 @@
 #include "engine/storage/kv_connection.h"
 #include "engine/storage/kv_direct.h"
 
-static void bind_bytes(sqlite3_stmt *statement, int place, struct bytes bytes)
+static void bind_bytes(sqlite3_stmt *statement, int position, struct bytes bytes)
 {
     /* A NULL pointer would bind NULL, which is not an empty BLOB. */
     const void *data = bytes.data ? bytes.data : (const uint8_t *)"";
     int result =
-        sqlite3_bind_blob64(statement, place, data, (sqlite3_uint64)bytes.size, SQLITE_STATIC);
+        sqlite3_bind_blob64(statement, position, data, (sqlite3_uint64)bytes.size, SQLITE_STATIC);
 
     truce_assert(result == SQLITE_OK);
 }
 
-static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
+static void bind_number(sqlite3_stmt *statement, int position, int64_t number)
 {
-    int result = sqlite3_bind_int64(statement, place, number);
+    int result = sqlite3_bind_int64(statement, position, number);
 
     truce_assert(result == SQLITE_OK);
 }

@@ -171,7 +171,7 @@ static bool is_under_its_name(const struct lock *lock)
 /* ---- the entry lock ------------------------------------------------------------------------- */
 
 /* Waits for the entry lock. Returns false with errno EAGAIN after the deadline. */
-static bool shut_door(const struct lock *lock, int64_t deadline_ns)
+static bool entry_lock_acquire(const struct lock *lock, int64_t deadline_ns)
 {
     while (!lock_set_byte(lock->file, BYTE_ENTRY, F_WRLCK)) {
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
@@ -186,15 +186,15 @@ static bool shut_door(const struct lock *lock, int64_t deadline_ns)
 
 /* Opens the file and acquires the entry lock. Starts again if the file was removed in the
  * meantime. */
-static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied,
-                            bson_error_t *error)
+static truce_status open_and_enter(struct lock *lock, int64_t deadline_ns, bool *denied,
+                                   bson_error_t *error)
 {
     for (;;) {
         truce_status status = file_open_file(lock, denied, error);
 
         if (status)
             return status;
-        if (!shut_door(lock, deadline_ns)) {
+        if (!entry_lock_acquire(lock, deadline_ns)) {
             if (errno != EAGAIN)
                 return file_fail_lock(lock, error);
             return truce__fail(TRUCE_LOCKED, error,
@@ -356,7 +356,7 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
                           .database_file = -1,
                           .process = getpid()};
     *denied = false;
-    status = come_in(lock, deadline_ns, denied, error);
+    status = open_and_enter(lock, deadline_ns, denied, error);
     if (!status) {
         lock->alone = is_alone(lock);
         if (!lock->alone && ((errno != EAGAIN && errno != EACCES) ||
@@ -582,8 +582,8 @@ bool truce__lock_no_read_only(struct lock *lock)
 bool truce__lock_leave(struct lock *lock, int64_t deadline_ns)
 {
     truce_assert(!lock->held);
-    lock->alone = shut_door(lock, deadline_ns) && is_alone(lock) && file_is_whole(lock->page) &&
-                  is_under_its_name(lock);
+    lock->alone = entry_lock_acquire(lock, deadline_ns) && is_alone(lock) &&
+                  file_is_whole(lock->page) && is_under_its_name(lock);
     return lock->alone;
 }
 

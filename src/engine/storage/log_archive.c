@@ -38,8 +38,8 @@
 #include "base/futex.h"
 #include "engine/storage/snapshot_pins.h"
 
-#define PLACE_CHANGES UINT32_MAX
-#define MILLISECOND   INT64_C(1000000)
+#define POSITION_CHANGES UINT32_MAX
+#define MILLISECOND      INT64_C(1000000)
 /* The number of the oldest times that readers skip, because a writer may replace them during the
  * read. */
 #define OLDEST_SKIPPED 16
@@ -135,21 +135,21 @@ void truce__archive_hurry(struct lock *lock, int milliseconds)
     archive = &lock->page->archive;
     atomic_store(&archive->wanted_until_ns,
                  truce__clock_monotonic_ns() + milliseconds * MILLISECOND);
-    truce__archive_ask(lock);
+    truce__archive_request(lock);
 }
 
-void truce__archive_ask(struct lock *lock)
+void truce__archive_request(struct lock *lock)
 {
     atomic_fetch_add(&lock->page->archive.calls, 1);
     truce__futex_wake_shared(&lock->page->archive.calls, 1);
 }
 
 /* Returns the number of bytes of the log that are not archived. */
-static uint64_t archive_behind(const struct lock_page *page)
+static uint64_t archive_lag(const struct lock_page *page)
 {
     uint32_t archived = atomic_load(&page->archive.frames), frames = atomic_load(&page->log_least);
 
-    if (archived == PLACE_CHANGES)
+    if (archived == POSITION_CHANGES)
         return 0;
     if (atomic_load(&page->archive.salts) != atomic_load(&page->log_salts))
         archived = 0;
@@ -163,15 +163,15 @@ static bool archive_is_slow(const struct lock_archive *archive, int milliseconds
 }
 
 /* Waits until the archiver publishes a new position, for 10 ms at most. Returns false if the time
- * has expired or the call was interrupted. `seen` is the value of `places` before the caller
+ * has expired or the call was interrupted. `seen` is the value of `positions` before the caller
  * examined the position. */
-static bool archive_wait_place(struct lock *lock, unsigned seen, int64_t until_ns)
+static bool archive_wait_position(struct lock *lock, unsigned seen, int64_t until_ns)
 {
     int64_t left = until_ns - truce__clock_monotonic_ns();
 
     if (left <= 0 || truce__lock_interrupted(lock))
         return false;
-    truce__futex_wait_shared(&lock->page->archive.places, seen,
+    truce__futex_wait_shared(&lock->page->archive.positions, seen,
                              left < 10 * MILLISECOND ? left : 10 * MILLISECOND);
     return true;
 }
@@ -184,12 +184,12 @@ void truce__archive_prepare(struct lock *lock, int milliseconds)
         archive_is_slow(&lock->page->archive, milliseconds))
         return;
     for (;;) {
-        unsigned seen = atomic_load(&lock->page->archive.places);
+        unsigned seen = atomic_load(&lock->page->archive.positions);
 
-        if (archive_behind(lock->page) <= NEAR_BYTES)
+        if (archive_lag(lock->page) <= NEAR_BYTES)
             return;
-        truce__archive_ask(lock);
-        if (!archive_wait_place(lock, seen, until_ns))
+        truce__archive_request(lock);
+        if (!archive_wait_position(lock, seen, until_ns))
             return;
     }
 }
@@ -218,11 +218,11 @@ bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int millis
      * is at the end sleeps, and would stop the checkpoint by its read transaction. */
     truce__archive_hurry(lock, milliseconds * 2);
     for (;;) {
-        unsigned seen = atomic_load(&archive->places);
+        unsigned seen = atomic_load(&archive->positions);
 
         if (archive_is_at(archive, &end))
             return true;
-        if (!archive_wait_place(lock, seen, until_ns))
+        if (!archive_wait_position(lock, seen, until_ns))
             return false;
     }
 }
@@ -261,18 +261,18 @@ void truce__archive_leave(struct lock *lock, int claim)
     truce__lock_disclaim(claim);
 }
 
-void truce__archive_publish(struct lock *lock, const struct kv_log_place *place)
+void truce__archive_publish(struct lock *lock, const struct kv_log_position *position)
 {
     struct lock_archive *archive = &lock->page->archive;
 
-    atomic_store(&archive->pins, place != NULL);
-    atomic_store(&archive->frames, PLACE_CHANGES);
-    if (place) {
-        atomic_store(&archive->salts, place->salts);
-        atomic_store(&archive->frames, place->frames);
+    atomic_store(&archive->pins, position != NULL);
+    atomic_store(&archive->frames, POSITION_CHANGES);
+    if (position) {
+        atomic_store(&archive->salts, position->salts);
+        atomic_store(&archive->frames, position->frames);
     }
-    atomic_fetch_add(&archive->places, 1);
-    truce__futex_wake_shared(&archive->places, INT32_MAX);
+    atomic_fetch_add(&archive->positions, 1);
+    truce__futex_wake_shared(&archive->positions, INT32_MAX);
 }
 
 unsigned truce__archive_calls(const struct lock *lock)
@@ -343,7 +343,7 @@ bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts)
         .failing_ms = since_ns ? archive_ms_since(since_ns) : 0,
     };
     if (pins)
-        facts->behind_bytes = archive_behind(lock->page);
+        facts->behind_bytes = archive_lag(lock->page);
     if (facts->behind_bytes || since_ns)
         facts->behind_ms = archive_ms_since(atomic_load(&archive->whole_ns));
     return true;

@@ -41,9 +41,9 @@ bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv);
 truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *error);
 void truce__archive_leave(struct lock *lock, int claim);
 
-/* Publishes the position up to which the log is archived and after which it is pinned. If `place`
- * is NULL, the archiver does not pin the log. */
-void truce__archive_publish(struct lock *lock, const struct kv_log_place *place);
+/* Publishes the position up to which the log is archived and after which it is pinned. If
+ * `position` is NULL, the archiver does not pin the log. */
+void truce__archive_publish(struct lock *lock, const struct kv_log_position *position);
 
 /* Returns the number of requests so far that an archiver works. */
 unsigned truce__archive_calls(const struct lock *lock);
@@ -77,7 +77,7 @@ void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
 /* ---- for every process ---------------------------------------------------------------------- */
 
 /* Requests that a running archiver works now. */
-void truce__archive_ask(struct lock *lock);
+void truce__archive_request(struct lock *lock);
 
 struct archive_facts {
     /* The process that archives, or 0 if it died and no other one has begun. */

@@ -41,7 +41,7 @@ static _Atomic(struct guarded *) guarded;
 
 /* Replaces the guarded mapping that contains the address by zeros. Returns false if no such mapping
  * exists. */
-static bool mapping_rescue(const uint8_t *address)
+static bool mapping_replace(const uint8_t *address)
 {
     for (struct guarded *slot = atomic_load(&guarded); slot; slot = slot->next) {
         uint8_t *mapping = atomic_load(&slot->mapping);
@@ -62,7 +62,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     struct sigaction usual = {.sa_handler = SIG_DFL};
 
     (void)context;
-    if (info->si_code <= 0 || !mapping_rescue(info->si_addr)) {
+    if (info->si_code <= 0 || !mapping_replace(info->si_addr)) {
         sigaction(signal, &usual, NULL);
         if (info->si_code <= 0)
             raise(signal);

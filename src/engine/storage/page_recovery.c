@@ -352,9 +352,9 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
 /* The number of bytes of the header of the file, which precedes the header of page 1. */
 #define FILE_HEADER 100
 /* The offset of the number of cells in the header of a page. */
-#define PLACE_COUNT 3
+#define POSITION_COUNT 3
 /* The offset of the last child in the header of an inner page. */
-#define PLACE_LAST 8
+#define POSITION_LAST 8
 /* The number of bytes of the header of an inner page, and of that of a leaf. */
 #define INNER_HEADER 12
 #define LEAF_HEADER  8
@@ -401,20 +401,20 @@ static uint32_t header_size(const struct page_recovery_page *page)
     return page->kind == PAGE_RECOVERY_INNER ? INNER_HEADER : LEAF_HEADER;
 }
 
-static size_t entry_place_of(const struct page_recovery_page *page, uint32_t i)
+static size_t entry_position_of(const struct page_recovery_page *page, uint32_t i)
 {
     return short_at(page->bytes + page->start + header_size(page) + 2 * (size_t)i);
 }
 
-static bool places_make_sense(const struct page_recovery *recovery,
-                              const struct page_recovery_page *page)
+static bool positions_make_sense(const struct page_recovery *recovery,
+                                 const struct page_recovery_page *page)
 {
     size_t least = page->start + header_size(page) + 2 * (size_t)page->count;
 
     if (least > recovery->usable)
         return false;
     for (uint32_t i = 0; i < page->count; i++) {
-        if (entry_place_of(page, i) < least || entry_place_of(page, i) + 4 > recovery->usable)
+        if (entry_position_of(page, i) < least || entry_position_of(page, i) + 4 > recovery->usable)
             return false;
     }
     return true;
@@ -451,8 +451,8 @@ void truce__page_recovery_page(const struct page_recovery *recovery, uint32_t nu
         page->kind = PAGE_RECOVERY_INNER;
     else if (page->bytes[page->start] == KIND_LEAF)
         page->kind = PAGE_RECOVERY_LEAF;
-    page->count = short_at(page->bytes + page->start + PLACE_COUNT);
-    if (page->kind != PAGE_RECOVERY_OTHER && !places_make_sense(recovery, page))
+    page->count = short_at(page->bytes + page->start + POSITION_COUNT);
+    if (page->kind != PAGE_RECOVERY_OTHER && !positions_make_sense(recovery, page))
         page->kind = PAGE_RECOVERY_OTHER;
 }
 
@@ -464,11 +464,11 @@ bool truce__page_recovery_child(const struct page_recovery *recovery,
     uint64_t key;
 
     if (i == page->count) {
-        *child = entry_number_at(page->bytes + page->start + PLACE_LAST);
+        *child = entry_number_at(page->bytes + page->start + POSITION_LAST);
         *row = INT64_MAX;
         return *child > 1 && *child <= recovery->pages;
     }
-    at = entry_place_of(page, i);
+    at = entry_position_of(page, i);
     *child = entry_number_at(page->bytes + at);
     at += 4;
     if (!read_varint(page->bytes, recovery->usable, &at, &key))
@@ -480,7 +480,7 @@ bool truce__page_recovery_child(const struct page_recovery *recovery,
 bool truce__page_recovery_row(const struct page_recovery *recovery,
                               const struct page_recovery_page *page, uint32_t i, int64_t *row)
 {
-    size_t at = entry_place_of(page, i);
+    size_t at = entry_position_of(page, i);
     uint64_t size, key;
 
     if (!read_varint(page->bytes, recovery->usable, &at, &size) ||
@@ -532,7 +532,7 @@ bool truce__page_recovery_record(const struct page_recovery *recovery,
                                  const struct page_recovery_page *page, uint32_t i, bool take,
                                  struct buffer *record, bool *doubtful)
 {
-    size_t at = entry_place_of(page, i), part;
+    size_t at = entry_position_of(page, i), part;
     uint64_t size, row;
 
     if (!read_varint(page->bytes, recovery->usable, &at, &size) ||

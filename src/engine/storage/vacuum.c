@@ -53,10 +53,10 @@ struct part {
 
 truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t *error)
 {
-    truce_status status = truce__kv_ask(kv, "PRAGMA page_count", &space->pages, error);
+    truce_status status = truce__kv_pragma(kv, "PRAGMA page_count", &space->pages, error);
 
     if (!status)
-        status = truce__kv_ask(kv, "PRAGMA freelist_count", &space->free, error);
+        status = truce__kv_pragma(kv, "PRAGMA freelist_count", &space->free, error);
     return status;
 }
 
@@ -155,11 +155,11 @@ static truce_status compact_change(struct kv *kv, sqlite3_stmt *statement, int e
     return status;
 }
 
-static void bind_entry(sqlite3_stmt *statement, int place, int64_t row, struct bytes key)
+static void bind_entry(sqlite3_stmt *statement, int position, int64_t row, struct bytes key)
 {
-    sqlite3_bind_blob64(statement, place, key.data ? key.data : (const uint8_t *)"", key.size,
+    sqlite3_bind_blob64(statement, position, key.data ? key.data : (const uint8_t *)"", key.size,
                         SQLITE_STATIC);
-    sqlite3_bind_int64(statement, place + 1, row);
+    sqlite3_bind_int64(statement, position + 1, row);
 }
 
 /* Deletes the entries of the part from the table. */
@@ -213,14 +213,14 @@ static truce_status compact_move(struct kv *kv, struct kv_pack *pack, const stru
                                  bson_error_t *error)
 {
     int64_t before, after;
-    truce_status status = truce__kv_ask(kv, "PRAGMA freelist_count", &before, error);
+    truce_status status = truce__kv_pragma(kv, "PRAGMA freelist_count", &before, error);
 
     if (!status)
         status = compact_take_out(kv, pack, part, error);
     if (!status)
         status = compact_put_in(kv, pack, part, error);
     if (!status)
-        status = truce__kv_ask(kv, "PRAGMA freelist_count", &after, error);
+        status = truce__kv_pragma(kv, "PRAGMA freelist_count", &after, error);
     if (!status)
         pack->emptied = after - before;
     return status;

@@ -200,13 +200,13 @@ void truce__kv_log_show(uint8_t *header)
 static void wal_show(uint8_t *data, int size, sqlite3_int64 offset)
 {
     /* The offset within the frame. */
-    int place = (int)((offset - WAL_HEADER_BYTES) % FRAME_BYTES);
+    int position = (int)((offset - WAL_HEADER_BYTES) % FRAME_BYTES);
 
     if (!offset && size >= WAL_HEADER_BYTES)
         truce__kv_log_show(data);
-    else if (place == HEADER_BYTES && size >= KV_MAGIC_BYTES)
+    else if (position == HEADER_BYTES && size >= KV_MAGIC_BYTES)
         (void)truce__kv_magic_show(data);
-    else if (!place && size >= HEADER_BYTES + KV_MAGIC_BYTES)
+    else if (!position && size >= HEADER_BYTES + KV_MAGIC_BYTES)
         (void)truce__kv_magic_show(data + HEADER_BYTES);
 }
 
@@ -705,13 +705,13 @@ truce_status truce__kv_log_check_header(const char *path, bson_error_t *error)
     return TRUCE_OK;
 }
 
-truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
+truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_position *position,
                                  bson_error_t *error)
 {
     uint8_t header[WAL_HEADER_BYTES];
     int result = log->file->pMethods->xRead(log->file, header, sizeof header, 0);
 
-    *place = (struct kv_log_place){0};
+    *position = (struct kv_log_position){0};
     if (result == SQLITE_IOERR_SHORT_READ)
         return TRUCE_OK;
     if (result)
@@ -719,9 +719,9 @@ truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
                            sqlite3_filename_database(log->name), sqlite3_errstr(result));
     truce__kv_log_show(header);
     log->big = kv_wal_number_at(header) & 1;
-    memcpy(&place->salts, header + 16, sizeof place->salts);
-    place->sum[0] = kv_wal_number_at(header + 24);
-    place->sum[1] = kv_wal_number_at(header + 28);
+    memcpy(&position->salts, header + 16, sizeof position->salts);
+    position->sum[0] = kv_wal_number_at(header + 24);
+    position->sum[1] = kv_wal_number_at(header + 28);
     return TRUCE_OK;
 }
 
@@ -745,7 +745,7 @@ static uint8_t *kv_log_read(struct kv_log *log, uint32_t before, uint32_t last, 
     return log->frames;
 }
 
-truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place, uint32_t last,
+truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_position *position, uint32_t last,
                                 struct kv_log_frame *frame, bson_error_t *error)
 {
     uint8_t *bytes = NULL;
@@ -753,12 +753,12 @@ truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place, 
     int result = SQLITE_OK;
     uint32_t sum[2];
 
-    truce_assert(place->frames < last);
+    truce_assert(position->frames < last);
     /* The first try is not counted: its frames may have been read before the log began again. */
     for (int i = 0; i <= KV_READ_TRIES && !continues; i++) {
-        bytes = kv_log_read(log, place->frames, last, i > 0, &result);
-        memcpy(sum, place->sum, sizeof sum);
-        continues = !result && !memcmp(bytes + 8, &place->salts, sizeof place->salts) &&
+        bytes = kv_log_read(log, position->frames, last, i > 0, &result);
+        memcpy(sum, position->sum, sizeof sum);
+        continues = !result && !memcmp(bytes + 8, &position->salts, sizeof position->salts) &&
                     kv_wal_add_frame(sum, log->big, bytes);
     }
     if (result && result != SQLITE_IOERR_SHORT_READ)
@@ -767,12 +767,12 @@ truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place, 
     if (!continues)
         return truce__fail(TRUCE_CORRUPT, error,
                            "frame %u of the log of \"%s\" does not continue the frame before it",
-                           place->frames + 1, sqlite3_filename_database(log->name));
+                           position->frames + 1, sqlite3_filename_database(log->name));
     frame->page = kv_wal_number_at(bytes);
     frame->pages_after = kv_wal_number_at(bytes + 4);
     memcpy(frame->bytes, bytes + HEADER_BYTES, KV_PAGE_BYTES);
-    memcpy(place->sum, sum, sizeof sum);
-    place->frames++;
+    memcpy(position->sum, sum, sizeof sum);
+    position->frames++;
     return TRUCE_OK;
 }
 

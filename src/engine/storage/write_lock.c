@@ -141,7 +141,8 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
         length, lock->path, (long long)(truce__clock_wall_ms() - since));
 }
 
-static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, bson_error_t *error)
+static truce_status lock_wait_in_queue(const struct lock *lock, int64_t deadline_ns,
+                                       bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -175,7 +176,7 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     truce_assert(!lock->held);
     /* A process that finds no waiting process does not enter the turnstile. */
     if (has_waiters(lock) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
-        status = wait_in_turn(lock, deadline_ns, error);
+        status = lock_wait_in_queue(lock, deadline_ns, error);
     return status ? status : lock_hold(lock, error);
 }
 

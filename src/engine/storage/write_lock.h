@@ -71,7 +71,7 @@ struct lock_archive {
     /* The monotonic time in nanoseconds until which a checkpoint waits. */
     atomic_llong wanted_until_ns;
     /* A futex that changes after the position has changed. */
-    atomic_uint places;
+    atomic_uint positions;
     /* All commits up to this number are archived (durable.c). */
     atomic_ullong durable;
     /* The milliseconds that a call to the target takes. */

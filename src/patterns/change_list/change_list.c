@@ -383,29 +383,30 @@ static truce_status change_list_check_part(int number, const struct change_list_
 }
 
 static truce_status change_list_add_change(int number, truce_commit *commit,
-                                           const struct change_list_part *part, const char *place,
-                                           bson_error_t *error)
+                                           const struct change_list_part *part,
+                                           const char *collection, bson_error_t *error)
 {
     const bson_t *guard = part->has_guard ? &part->guard : NULL;
 
     if (!strcmp(part->verb, "insert"))
-        return truce_commit_insert(commit, place, &part->with, error);
+        return truce_commit_insert(commit, collection, &part->with, error);
     if (!strcmp(part->verb, "update"))
-        return truce_commit_update(commit, place, &part->id, guard, &part->with, error);
+        return truce_commit_update(commit, collection, &part->id, guard, &part->with, error);
     if (!strcmp(part->verb, "replace"))
-        return truce_commit_replace(commit, place, &part->id, guard, &part->with, error);
+        return truce_commit_replace(commit, collection, &part->id, guard, &part->with, error);
     if (!strcmp(part->verb, "remove"))
-        return truce_commit_remove(commit, place, &part->id, guard, error);
+        return truce_commit_remove(commit, collection, &part->id, guard, error);
     if (!strcmp(part->verb, "require"))
-        return truce_commit_require(commit, place, &part->id, guard, error);
+        return truce_commit_require(commit, collection, &part->id, guard, error);
     if (!strcmp(part->verb, "change")) {
-        truce_status status = truce_commit_change(commit, place, &part->id, &part->with, error);
+        truce_status status =
+            truce_commit_change(commit, collection, &part->id, &part->with, error);
 
         return status == TRUCE_INVALID ? change_name_in_error(number, status, error) : status;
     }
     if (!strcmp(part->verb, "hold"))
-        return truce_commit_hold(commit, place, &part->id, guard, error);
-    return truce_commit_require_missing(commit, place, &part->id, error);
+        return truce_commit_hold(commit, collection, &part->id, guard, error);
+    return truce_commit_require_missing(commit, collection, &part->id, error);
 }
 
 /* The arguments of the calls that add changes. If `commit` is NULL, changes are only checked. */

@@ -445,7 +445,7 @@ static truce_status item_read_document(struct run *run, bson_error_t *error)
         status = truce__fail(status, error, "no document of \"%s\" matches the filter",
                              item->collection);
     else if (!status && !truce__intent_absent(&document))
-        status = truce__intent_meet(&run->worker, item->collection, &document, error);
+        status = truce__intent_complete_other(&run->worker, item->collection, &document, error);
     else if (!status)
         status = check_rev(&document, error);
     if (!status && truce__intent_absent(&document))

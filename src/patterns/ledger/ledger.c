@@ -137,7 +137,7 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
 }
 
 /* Frees what a handle caches: of its plan, only the states of accounts. */
-void truce__ledger_kept_free(struct ledger_kept *kept)
+void truce__ledger_plan_cache_free(struct ledger_plan_cache *kept)
 {
     if (kept)
         truce__ledger_table_clear(&kept->plan.book);
@@ -152,7 +152,7 @@ void truce_ledger_free(truce_ledger *ledger)
     truce_assert(truce__store_not_inherited(ledger->store, NULL) ||
                  (!ledger->first && !ledger->leaders));
     truce__ledger_table_clear(&ledger->known);
-    truce__ledger_kept_free(ledger->kept);
+    truce__ledger_plan_cache_free(ledger->kept);
     bson_destroy(&ledger->currencies);
     pthread_mutex_destroy(&ledger->mutex);
     bson_free(ledger->collection);
@@ -324,7 +324,8 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
     pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     known = truce__ledger_find(&ledger->known, account);
-    /* Invariant LG12: the state is the last one only if the store has not changed since the read. */
+    /* Invariant LG12: the state is the last one only if the store has not changed since the
+     * read. */
     found = known && version && known->version == version;
     if (found)
         *state = known->state;

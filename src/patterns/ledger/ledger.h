@@ -171,7 +171,7 @@ void truce__ledger_list_release(struct ledger_list *list);
 /* ---- the handle (ledger.c) ------------------------------------------------------------------- */
 
 struct ledger_waiting;
-struct ledger_kept;
+struct ledger_plan_cache;
 
 #define LEDGER_LEADERS 2 /* The maximum number of batches in flight at the same time. */
 /* The number of lanes. A lane has the accounts with the same hash of their names. */
@@ -216,7 +216,7 @@ struct truce_ledger {
     /* The number of values in the tails of the accounts in `known`. */
     uint64_t tails;
     /* The plan of the last post in a commit (ledger_commit.c), or NULL. Owned. */
-    struct ledger_kept *kept;
+    struct ledger_plan_cache *kept;
     /* The currencies as they were last read: {code: number of decimal digits}. */
     bson_t currencies;
 };
@@ -255,15 +255,15 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
 
 /* ---- documents (ledger_document.c) ----------------------------------------------------------- */
 
-struct ledger_place;
+struct ledger_slot;
 
 /* A list of documents. */
 struct ledger_documents {
     bson_t **items;
     uint32_t count, room;
-    /* The changes of the first `places_of` items, sorted by account and number. Owned. */
-    struct ledger_place *places;
-    uint32_t places_count, places_of;
+    /* The changes of the first `positions_of` items, sorted by account and number. Owned. */
+    struct ledger_slot *positions;
+    uint32_t positions_count, positions_of;
 };
 
 /* Appends a copy of the document. */
@@ -464,7 +464,7 @@ void truce__ledger_plan_release(struct ledger_plan *plan);
 /* The plan of a try of a commit knows all transactions that it has planned, so the next post of the
  * try needs no reads of the same accounts. If anything else has added a transaction to the commit,
  * a new plan begins. */
-struct ledger_kept {
+struct ledger_plan_cache {
     struct ledger_plan plan;
     /* The id of the commit for which the plan was made. The id changes with each try. */
     bson_oid_t of;
@@ -474,7 +474,7 @@ struct ledger_kept {
 };
 
 /* Frees a plan that a handle keeps. NULL is allowed. */
-void truce__ledger_kept_free(struct ledger_kept *kept);
+void truce__ledger_plan_cache_free(struct ledger_plan_cache *kept);
 
 /* Makes the document of the request, checked against the states of the book, which then move on to
  * those after it. If the status is not OK, the request is refused and the book does not change.

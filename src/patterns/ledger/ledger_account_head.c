@@ -61,7 +61,7 @@ static truce_status head_collect(struct ledger_reader *reader, const char *colle
         if (!status)
             truce__ledger_keep(documents, &copy);
     } else {
-        status = truce__intent_meet(&reader->worker, collection, &copy, error);
+        status = truce__intent_complete_other(&reader->worker, collection, &copy, error);
         *again = true;
     }
     bson_destroy(&copy);

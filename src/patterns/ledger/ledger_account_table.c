@@ -11,7 +11,7 @@ uint64_t truce__ledger_hash(const char *account)
     return hash ^ hash >> 29;
 }
 
-static struct ledger_known **table_place(const struct ledger_table *table, const char *account)
+static struct ledger_known **table_slot(const struct ledger_table *table, const char *account)
 {
     uint32_t at = (uint32_t)truce__ledger_hash(account) & (table->room - 1);
 
@@ -22,7 +22,7 @@ static struct ledger_known **table_place(const struct ledger_table *table, const
 
 struct ledger_known *truce__ledger_find(const struct ledger_table *table, const char *account)
 {
-    return table->room ? *table_place(table, account) : NULL;
+    return table->room ? *table_slot(table, account) : NULL;
 }
 
 static void ledger_table_grow(struct ledger_table *table)
@@ -33,7 +33,7 @@ static void ledger_table_grow(struct ledger_table *table)
     larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
     for (uint32_t i = 0; i < table->room; i++) {
         if (table->slots[i])
-            *table_place(&larger, table->slots[i]->account) = table->slots[i];
+            *table_slot(&larger, table->slots[i]->account) = table->slots[i];
     }
     bson_free(table->slots);
     *table = larger;
@@ -45,7 +45,7 @@ struct ledger_known *truce__ledger_at(struct ledger_table *table, const char *ac
 
     if (2 * (table->count + 1) > table->room)
         ledger_table_grow(table);
-    slot = table_place(table, account);
+    slot = table_slot(table, account);
     if (!*slot) {
         *slot = bson_malloc0(sizeof **slot);
         (*slot)->account = bson_strdup(account);

@@ -53,10 +53,10 @@ void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *d
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* A refusal of request `at`. It becomes final when the first `place` documents of the batch are
+/* A refusal of request `at`. It becomes final when the first `position` documents of the batch are
  * posted. */
 struct refusal {
-    uint32_t at, place;
+    uint32_t at, position;
     truce_status status;
     bson_error_t why;
 };
@@ -219,7 +219,7 @@ static void ledger_batch_keep_refusal(struct ledger_batch *batch, uint32_t at, t
             bson_realloc(batch->refusals, batch->refusals_room * sizeof *batch->refusals);
     }
     batch->refusals[batch->refusals_count++] =
-        (struct refusal){.at = at, .place = batch->planned, .status = status, .why = *why};
+        (struct refusal){.at = at, .position = batch->planned, .status = status, .why = *why};
 }
 
 static bool ledger_batch_is_of(const bson_t *document, const struct ledger_request *request)
@@ -245,7 +245,7 @@ static truce_status ledger_batch_settle_refusal(struct ledger_batch *batch,
     bool behind = false;
     truce_status status = ledger_batch_look_up(batch, request, &document, error);
 
-    for (uint32_t i = refusal->place; !status && !behind && i < posted; i++)
+    for (uint32_t i = refusal->position; !status && !behind && i < posted; i++)
         behind = ledger_batch_is_of(batch->documents[i], request);
     if (status == TRUCE_NOT_FOUND || behind) {
         ledger_batch_settle(request, refusal->status, &refusal->why);
@@ -263,7 +263,7 @@ static truce_status ledger_batch_settle_refusals(struct ledger_batch *batch, uin
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; !status && i < batch->refusals_count; i++) {
-        if (batch->refusals[i].place <= posted)
+        if (batch->refusals[i].position <= posted)
             status = ledger_batch_settle_refusal(batch, &batch->refusals[i], posted, error);
     }
     return status;
@@ -365,11 +365,11 @@ static truce_status ledger_batch_plan(struct ledger_batch *batch, bson_error_t *
 
 /* ---- sending a batch ------------------------------------------------------------------------- */
 
-static void ledger_batch_settle_posted(struct ledger_batch *batch, uint32_t place)
+static void ledger_batch_settle_posted(struct ledger_batch *batch, uint32_t position)
 {
-    struct ledger_request *request = batch->requests[batch->owners[place]];
+    struct ledger_request *request = batch->requests[batch->owners[position]];
 
-    truce__ledger_settle_posted(request, batch->documents[place], false);
+    truce__ledger_settle_posted(request, batch->documents[position], false);
     if (truce__ledger_settles(request))
         truce__ledger_close_pending(batch->ledger, truce__ledger_settles(request));
 }
@@ -486,10 +486,10 @@ static truce_status ledger_batch_check_server(struct ledger_batch *batch, const 
 
 /* Handles a refused insert: the transaction was posted before, `of` was settled before, or another
  * client was faster to use one of its numbers. */
-static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t place,
+static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t position,
                                        bson_error_t *error)
 {
-    struct ledger_request *request = batch->requests[batch->owners[place]];
+    struct ledger_request *request = batch->requests[batch->owners[position]];
     truce_status status = ledger_batch_find_posted(batch, request, error);
 
     if (!status)
@@ -504,7 +504,7 @@ static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t plac
         status =
             ledger_batch_is_plain(request) ? ledger_batch_take_up(batch, request, error) : TRUCE_OK;
         if (!status)
-            status = ledger_batch_check_server(batch, batch->documents[place], error);
+            status = ledger_batch_check_server(batch, batch->documents[position], error);
         if (status)
             return status;
     }
@@ -513,19 +513,19 @@ static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t plac
 
 /* Handles the first insert of a batch that failed. Returns OK if the batch can continue with a new
  * plan. */
-static truce_status ledger_batch_failed(struct ledger_batch *batch, uint32_t place,
+static truce_status ledger_batch_failed(struct ledger_batch *batch, uint32_t position,
                                         truce_status status, bson_error_t *error)
 {
-    struct ledger_request *request = batch->requests[batch->owners[place]];
+    struct ledger_request *request = batch->requests[batch->owners[position]];
 
     batch->fresh = true;
     if (truce__unanswered(status)) {
-        for (uint32_t i = place; i < batch->planned; i++)
+        for (uint32_t i = position; i < batch->planned; i++)
             batch->requests[batch->owners[i]]->sent = true;
     }
     switch (status) {
     case TRUCE_DUPLICATE:
-        return ledger_batch_taken(batch, place, error);
+        return ledger_batch_taken(batch, position, error);
     case TRUCE_UNKNOWN:
     case TRUCE_CONFLICT:
         return truce__worker_wait(&batch->plan.reader.worker, "the store", NULL) ? status
@@ -598,17 +598,17 @@ static truce_status ledger_batch_confirm_all(struct ledger_batch *batch, bool *g
     return status;
 }
 
-/* Removes the document of batch->documents[place] if it is stored as it was inserted. If `really`
- * is false, sends the same write, but with a filter that matches nothing. */
-static truce_status ledger_batch_take_back(struct ledger_batch *batch, uint32_t place, bool really,
-                                           bson_error_t *error)
+/* Removes the document of batch->documents[position] if it is stored as it was inserted. If
+ * `really` is false, sends the same write, but with a filter that matches nothing. */
+static truce_status ledger_batch_take_back(struct ledger_batch *batch, uint32_t position,
+                                           bool really, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     bson_iter_t at;
     truce_status status;
 
     for (int i = 0; i < 2; i++)
-        if (bson_iter_init_find(&at, batch->documents[place], i ? "changes" : "_id"))
+        if (bson_iter_init_find(&at, batch->documents[position], i ? "changes" : "_id"))
             BSON_APPEND_VALUE(&filter, i ? "changes" : "_id", bson_iter_value(&at));
     if (!really)
         BSON_APPEND_UTF8(&filter, "proc", "none");
@@ -656,7 +656,7 @@ static truce_status ledger_batch_send(struct ledger_batch *batch, bson_error_t *
     truce_bulk_options options = {0};
     truce_status status;
     truce_status confirmed;
-    uint32_t place = 0, posted = 0;
+    uint32_t position = 0, posted = 0;
     bool gone;
 
     for (uint32_t i = 0; i < batch->planned; i++)
@@ -671,18 +671,18 @@ static truce_status ledger_batch_send(struct ledger_batch *batch, bson_error_t *
     if (confirmed || gone)
         status = confirmed;
     else
-        while (place < posted)
-            ledger_batch_settle_posted(batch, place++);
-    if (place)
+        while (position < posted)
+            ledger_batch_settle_posted(batch, position++);
+    if (position)
         batch->taken = batch->free = 0;
     if (gone && !status)
         batch->fresh = true;
     else if (!status)
         ledger_batch_remember(batch);
-    else if (place < batch->planned)
-        status = ledger_batch_failed(batch, place, status, error);
+    else if (position < batch->planned)
+        status = ledger_batch_failed(batch, position, status, error);
     if (!status)
-        status = ledger_batch_settle_refusals(batch, place, error);
+        status = ledger_batch_settle_refusals(batch, position, error);
     for (uint32_t i = 0; i < batch->planned; i++)
         truce_write_result_release(&outcomes[i].result);
     bson_free(outcomes);

@@ -169,7 +169,8 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
 /* ---- several posts --------------------------------------------------------------------------- */
 
 /* Returns whether the commit itself has inserted transactions, from this entry on. */
-static bool kept_has_others(const truce_ledger *ledger, const truce_commit *commit, uint32_t from)
+static bool commit_has_other_transactions(const truce_ledger *ledger, const truce_commit *commit,
+                                          uint32_t from)
 {
     for (uint32_t i = from; i < commit->count; i++) {
         const struct entry *entry = commit->entries[i];
@@ -181,20 +182,21 @@ static bool kept_has_others(const truce_ledger *ledger, const truce_commit *comm
     return false;
 }
 
-static struct ledger_kept *kept_new(truce_ledger *ledger, truce_commit *commit)
+static struct ledger_plan_cache *plan_cache_new(truce_ledger *ledger, truce_commit *commit)
 {
-    struct ledger_kept *kept = bson_malloc0(sizeof *kept);
+    struct ledger_plan_cache *kept = bson_malloc0(sizeof *kept);
 
     truce__ledger_plan_begin(&kept->plan, ledger, commit);
-    kept->plan.alone = !kept_has_others(ledger, commit, 0);
+    kept->plan.alone = !commit_has_other_transactions(ledger, commit, 0);
     kept->of = commit->id;
     return kept;
 }
 
 /* Replaces the plan that the handle keeps, and returns the previous one. */
-static struct ledger_kept *kept_exchange(truce_ledger *ledger, struct ledger_kept *kept)
+static struct ledger_plan_cache *plan_cache_exchange(truce_ledger *ledger,
+                                                     struct ledger_plan_cache *kept)
 {
-    struct ledger_kept *before;
+    struct ledger_plan_cache *before;
 
     pthread_mutex_lock(&ledger->mutex);
     before = ledger->kept;
@@ -206,30 +208,30 @@ static struct ledger_kept *kept_exchange(truce_ledger *ledger, struct ledger_kep
 /* Takes the plan of this try from the handle. Begins a new one if anything else has added a
  * transaction to the commit. If documents were taken before the function ran, the entries are in no
  * order, so all of them are checked for such transactions, not only the later ones. */
-static struct ledger_kept *kept_take(truce_ledger *ledger, truce_commit *commit)
+static struct ledger_plan_cache *plan_cache_take(truce_ledger *ledger, truce_commit *commit)
 {
-    struct ledger_kept *kept = kept_exchange(ledger, NULL);
+    struct ledger_plan_cache *kept = plan_cache_exchange(ledger, NULL);
 
     if (kept && bson_oid_equal(&kept->of, &commit->id) &&
-        !kept_has_others(ledger, commit, commit->owner ? 0 : kept->seen))
+        !commit_has_other_transactions(ledger, commit, commit->owner ? 0 : kept->seen))
         return kept;
-    truce__ledger_kept_free(kept);
-    return kept_new(ledger, commit);
+    truce__ledger_plan_cache_free(kept);
+    return plan_cache_new(ledger, commit);
 }
 
 truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
                                    struct ledger_request *request, bson_error_t *error)
 {
-    struct ledger_kept *kept;
+    struct ledger_plan_cache *kept;
     truce_status status;
 
     if (commit->store != ledger->store)
         return truce__fail(TRUCE_INVALID, error,
                            "ledger \"%s\" and the commit belong to different stores",
                            ledger->collection);
-    kept = kept_take(ledger, commit);
+    kept = plan_cache_take(ledger, commit);
     status = truce__ledger_post_planned(&kept->plan, request, error);
     kept->seen = commit->count;
-    truce__ledger_kept_free(status ? kept : kept_exchange(ledger, kept));
+    truce__ledger_plan_cache_free(status ? kept : plan_cache_exchange(ledger, kept));
     return status;
 }

@@ -156,15 +156,15 @@ void truce__ledger_keep(struct ledger_documents *documents, const bson_t *docume
 
 /* Documents by account and number: an index over the changes of the documents. It is sorted when it
  * is first used, and again after documents were added. */
-struct ledger_place {
+struct ledger_slot {
     const char *account;
     int64_t number;
     uint32_t item;
 };
 
-static int places_compare(const void *a, const void *b)
+static int positions_compare(const void *a, const void *b)
 {
-    const struct ledger_place *x = a, *y = b;
+    const struct ledger_slot *x = a, *y = b;
     int order = strcmp(x->account, y->account);
 
     if (order)
@@ -174,61 +174,61 @@ static int places_compare(const void *a, const void *b)
     return x->item < y->item ? -1 : x->item > y->item;
 }
 
-static void places_release(struct ledger_documents *documents)
+static void positions_release(struct ledger_documents *documents)
 {
-    bson_free(documents->places);
-    documents->places = NULL;
-    documents->places_count = documents->places_of = 0;
+    bson_free(documents->positions);
+    documents->positions = NULL;
+    documents->positions_count = documents->positions_of = 0;
 }
 
 /* Lists the changes of all documents, sorted by account and number, for the search by number. */
-static void places_sort(struct ledger_documents *documents)
+static void positions_sort(struct ledger_documents *documents)
 {
     struct ledger_change change;
     uint32_t room = 0;
 
-    places_release(documents);
-    documents->places_of = documents->count;
+    positions_release(documents);
+    documents->positions_of = documents->count;
     for (uint32_t i = 0; i < documents->count; i++) {
         for (struct fields at = truce__ledger_changes(documents->items[i]);
              truce__fields_next(&at);) {
             if (!truce__ledger_change(at.value, &change))
                 continue;
-            if (documents->places_count == room) {
+            if (documents->positions_count == room) {
                 room = room ? 2 * room : 2 * documents->count + 8;
-                documents->places =
-                    bson_realloc(documents->places, room * sizeof *documents->places);
+                documents->positions =
+                    bson_realloc(documents->positions, room * sizeof *documents->positions);
             }
-            documents->places[documents->places_count++] =
-                (struct ledger_place){change.account, change.number, i};
+            documents->positions[documents->positions_count++] =
+                (struct ledger_slot){change.account, change.number, i};
         }
     }
-    if (documents->places_count)
-        qsort(documents->places, documents->places_count, sizeof *documents->places,
-              places_compare);
+    if (documents->positions_count)
+        qsort(documents->positions, documents->positions_count, sizeof *documents->positions,
+              positions_compare);
 }
 
 const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,
                                      int64_t number)
 {
-    const struct ledger_place wanted = {account, number, 0};
+    const struct ledger_slot wanted = {account, number, 0};
     uint32_t low = 0, high;
 
-    if (documents->places_of != documents->count)
-        places_sort(documents);
-    high = documents->places_count;
+    if (documents->positions_of != documents->count)
+        positions_sort(documents);
+    high = documents->positions_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (places_compare(&documents->places[middle], &wanted) < 0)
+        if (positions_compare(&documents->positions[middle], &wanted) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == documents->places_count || documents->places[low].number != number ||
-        strcmp(documents->places[low].account, account) != 0)
+    if (low == documents->positions_count || documents->positions[low].number != number ||
+        strcmp(documents->positions[low].account, account) != 0)
         return NULL;
-    return documents->items[documents->places[low].item];
+    return documents->items[documents->positions[low].item];
 }
 
 void truce__ledger_documents_release(struct ledger_documents *documents)
@@ -236,7 +236,7 @@ void truce__ledger_documents_release(struct ledger_documents *documents)
     for (uint32_t i = 0; i < documents->count; i++)
         bson_destroy(documents->items[i]);
     bson_free(documents->items);
-    places_release(documents);
+    positions_release(documents);
     *documents = (struct ledger_documents){0};
 }
 

@@ -14,7 +14,7 @@ struct planned {
     /* For a document of another program: its change, borrowed, and the index of that change in
      * `changes`. */
     struct value source;
-    uint32_t place;
+    uint32_t position;
 };
 
 /* The transaction that is being planned. */

@@ -266,7 +266,7 @@ static truce_status foreign_check_shape(const struct foreign *run, const bson_t 
     return status;
 }
 
-/* ---- the place of a document ----------------------------------------------------------------- */
+/* ---- the position of a document -------------------------------------------------------------- */
 
 static bool is_damaged(const bson_t *document)
 {
@@ -350,14 +350,14 @@ static int foreign_compare_numbers(const void *a, const void *b)
 
     if (x->change.number != y->change.number)
         return x->change.number < y->change.number ? -1 : 1;
-    return x->place < y->place ? -1 : x->place > y->place;
+    return x->position < y->position ? -1 : x->position > y->position;
 }
 
-static int foreign_compare_places(const void *a, const void *b)
+static int foreign_compare_positions(const void *a, const void *b)
 {
     const struct planned *x = a, *y = b;
 
-    return x->place < y->place ? -1 : x->place > y->place;
+    return x->position < y->position ? -1 : x->position > y->position;
 }
 
 /* Commits the document. *outcome stays DONE if no other document precedes it. */
@@ -376,7 +376,7 @@ static truce_status gather_changes(struct foreign *run, const bson_t *document, 
 
         (void)!truce__ledger_change(at.value, &planned->change);
         planned->source = at.value;
-        planned->place = draft->count++;
+        planned->position = draft->count++;
         status = ledger_find_earlier(run, document, &planned->change, outcome, error);
     }
     qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_numbers);
@@ -397,7 +397,7 @@ static truce_status check_accounts(struct foreign *run, struct draft *draft, bso
         if (change->currency && currency[0] && strcmp(change->currency, currency) != 0)
             return truce__fail(TRUCE_INVALID, error,
                                "changes.%u.currency is \"%.40s\", and account \"%s\" is in %s",
-                               draft->planned[i].place, change->currency, change->account,
+                               draft->planned[i].position, change->currency, change->account,
                                currency);
     }
     return TRUCE_OK;
@@ -470,11 +470,11 @@ static void link_taken(struct draft *draft, const bson_t *document, const bson_t
     bson_copy_to_excluding_noinit(document, &whole, "changes", "refused",
                                   foreign_is_field(set, "ts") ? "ts" : "changes", NULL);
     bson_concat(&whole, set);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_places);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_positions);
     append_taken_changes(draft, false, &whole);
     qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_numbers);
     truce__ledger_link(draft, &whole);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_places);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_positions);
     bson_destroy(&whole);
 }
 

@@ -35,7 +35,7 @@
 
 /* WAITING: the post is in the queue. LEADS: its thread was woken to lead the next batch. TRAVELS:
  * the post is in a batch in flight. DONE: the result is set, and the thread may return. */
-enum waiting_state { WAITING, LEADS, TRAVELS, DONE };
+enum waiting_state { WAITING, LEADS, IN_BATCH, DONE };
 
 /* The call of a thread that waits for its post. */
 struct ledger_waiting {
@@ -75,7 +75,7 @@ static uint32_t post_lane(const char *account)
     return (uint32_t)truce__ledger_hash(account) % LEDGER_LANES;
 }
 
-static bool post_meets(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_LANES])
+static bool post_conflicts(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_LANES])
 {
     const char *account;
 
@@ -113,7 +113,7 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
         if (*count && *count + one->count > LEDGER_BATCH_ENTRIES_MAX)
             break;
         if (blind ? ledger->leaders || last
-                  : post_meets(one, ledger->lanes) || post_meets(one, ledger->left)) {
+                  : post_conflicts(one, ledger->lanes) || post_conflicts(one, ledger->left)) {
             if (blind)
                 break;
             post_enter(one, 1, ledger->left);
@@ -123,7 +123,7 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
         }
         *at = one->next;
         one->next = NULL;
-        atomic_store(&one->state, TRAVELS);
+        atomic_store(&one->state, IN_BATCH);
         *end = one;
         end = &one->next;
         ledger->waiting--;

@@ -28,14 +28,14 @@ struct walk {
     bool ended;
 };
 
-enum place { PLACE_OUTSIDE, PLACE_LATER, PLACE_NEXT };
+enum walk_order { ORDER_OUTSIDE, ORDER_LATER, ORDER_NEXT };
 
 /* Decides whether a document is outside of the cut, is the next one of all its accounts, or must
  * wait for its predecessors. */
-static enum place walk_place(const struct walk *walk, const bson_t *document)
+static enum walk_order walk_order_of(const struct walk *walk, const bson_t *document)
 {
     struct fields at = truce__ledger_changes(document);
-    enum place place = PLACE_OUTSIDE;
+    enum walk_order walk_order = ORDER_OUTSIDE;
     struct ledger_change change;
 
     while (truce__fields_next(&at)) {
@@ -44,15 +44,15 @@ static enum place walk_place(const struct walk *walk, const bson_t *document)
                                                : NULL;
 
         if (!known || change.number > known->next.number)
-            return PLACE_OUTSIDE;
-        if (change.number == known->state.number + 1 && place == PLACE_OUTSIDE)
-            place = PLACE_NEXT;
+            return ORDER_OUTSIDE;
+        if (change.number == known->state.number + 1 && walk_order == ORDER_OUTSIDE)
+            walk_order = ORDER_NEXT;
         else if (change.number > known->state.number + 1 &&
                  !truce__ledger_change_of(document, change.account, known->state.number + 1,
                                           &change))
-            place = PLACE_LATER;
+            walk_order = ORDER_LATER;
     }
-    return place;
+    return walk_order;
 }
 
 static void walk_report(struct walk *walk, const bson_t *document)
@@ -81,7 +81,7 @@ static void walk_report_held(struct walk *walk)
         for (uint32_t i = 0; i < walk->held.count && !walk->ended; i++) {
             bson_t *document = walk->held.items[i];
 
-            if (!document || walk_place(walk, document) != PLACE_NEXT)
+            if (!document || walk_order_of(walk, document) != ORDER_NEXT)
                 continue;
             walk_report(walk, document);
             bson_destroy(document);
@@ -99,13 +99,13 @@ static void walk_report_held(struct walk *walk)
 /* Reports a document that is the next one, or keeps it until its predecessors were reported. */
 static void walk_take(struct walk *walk, const bson_t *document)
 {
-    switch (walk_place(walk, document)) {
-    case PLACE_OUTSIDE:
+    switch (walk_order_of(walk, document)) {
+    case ORDER_OUTSIDE:
         break;
-    case PLACE_LATER:
+    case ORDER_LATER:
         truce__ledger_keep(&walk->held, document);
         break;
-    case PLACE_NEXT:
+    case ORDER_NEXT:
         walk_report(walk, document);
         if (walk->held.count)
             walk_report_held(walk);

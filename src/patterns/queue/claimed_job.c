@@ -37,7 +37,7 @@
  * cannot rewrite, one update that compares the same makes the end (models/queue.cpp, late ends).
  */
 
-enum fate { FATE_OPEN, FATE_DONE };
+enum job_ending { ENDING_OPEN, ENDING_DONE };
 
 /* A rewrite that ends several jobs as done. */
 struct finishing {
@@ -47,7 +47,7 @@ struct finishing {
     const bson_t *const *results;
     int64_t now_ms;
     /* fates[i]: whether job i was ended, or must be ended by a commit. */
-    enum fate *fates;
+    enum job_ending *endings;
 };
 
 static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
@@ -57,7 +57,7 @@ static void done_begin(truce_rewrite *rewrite)
 {
     struct finishing *finishing = (struct finishing *)rewrite;
 
-    memset(finishing->fates, 0, rewrite->count * sizeof *finishing->fates);
+    memset(finishing->endings, 0, rewrite->count * sizeof *finishing->endings);
 }
 
 /* Returns true if the end of the job changes this document alone. */
@@ -112,7 +112,7 @@ static bool done_make(truce_rewrite *rewrite, size_t number, const bson_t *befor
     done_append(finishing, number, before, after);
     if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
         return false; /* The result made the document too deep, which the commit reports. */
-    finishing->fates[number] = FATE_DONE;
+    finishing->endings[number] = ENDING_DONE;
     return true;
 }
 
@@ -120,7 +120,7 @@ static void done_refuse(truce_rewrite *rewrite, size_t number, truce_status stat
                         const bson_error_t *error)
 {
     (void)status, (void)error;
-    ((struct finishing *)rewrite)->fates[number] = FATE_OPEN;
+    ((struct finishing *)rewrite)->endings[number] = ENDING_OPEN;
 }
 
 static bool done_inside_possible(const truce_queue *queue)
@@ -147,7 +147,7 @@ bool truce__job_may_end_with_others(const truce_job *job)
 /* Ends jobs inside the store's write. If fates[i] is not FATE_DONE, a commit has to end the job, or
  * report the reason. */
 static void done_inside(truce_job *const *jobs, const bson_t *const *results, size_t count,
-                        enum fate *fates)
+                        enum job_ending *endings)
 {
     bson_t *ids = bson_malloc(count * sizeof *ids);
     const bson_t **keys = bson_malloc(count * sizeof *keys);
@@ -160,7 +160,7 @@ static void done_inside(truce_job *const *jobs, const bson_t *const *results, si
                                   .jobs = jobs,
                                   .results = results,
                                   .now_ms = truce__clock_wall_ms(),
-                                  .fates = fates};
+                                  .endings = endings};
     truce_status status;
 
     for (size_t i = 0; i < count; i++) {
@@ -171,8 +171,8 @@ static void done_inside(truce_job *const *jobs, const bson_t *const *results, si
     status = truce__store_rewrite(jobs[0]->queue->store, &finishing.base, NULL);
     for (size_t i = 0; i < count; i++) {
         if (status)
-            fates[i] = FATE_OPEN;
-        else if (fates[i] == FATE_DONE)
+            endings[i] = ENDING_OPEN;
+        else if (endings[i] == ENDING_DONE)
             truce__job_ended(jobs[i], JOB_DONE);
         bson_destroy(&ids[i]);
     }
@@ -186,13 +186,13 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
     DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     truce_status status = result ? truce__document_check(result, "result", error) : TRUCE_OK;
-    enum fate fate = FATE_OPEN;
+    enum job_ending job_ending = ENDING_OPEN;
 
     if (status)
         return status;
     if (!commit && done_inside_possible(job->queue))
-        done_inside(&job, &result, 1, &fate);
-    return fate == FATE_DONE ? TRUCE_OK : job_done_in(job, commit, result, error);
+        done_inside(&job, &result, 1, &job_ending);
+    return job_ending == ENDING_DONE ? TRUCE_OK : job_done_in(job, commit, result, error);
 }
 
 /* ---- many jobs ------------------------------------------------------------------------------- */
@@ -242,25 +242,25 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
     DEADLINE_SCOPE(queue->deadline_ms);
     WAIT_LIMIT_SCOPE();
     truce_status first = done_check_many(queue, jobs, count, results, error);
-    enum fate *fates;
+    enum job_ending *endings;
     bool late = false;
 
     if (first || !count)
         return first;
-    fates = bson_malloc0(count * sizeof *fates);
+    endings = bson_malloc0(count * sizeof *endings);
     if (done_inside_possible(queue))
-        done_inside(jobs, results, count, fates);
+        done_inside(jobs, results, count, endings);
     for (size_t i = 0; i < count; i++) {
         truce_status status = TRUCE_OK;
 
-        if (fates[i] == FATE_OPEN)
+        if (endings[i] == ENDING_OPEN)
             status =
                 done_one_of_many(jobs[i], results ? results[i] : NULL, &late, first ? NULL : error);
         if (statuses)
             statuses[i] = status;
         first = first ? first : status;
     }
-    bson_free(fates);
+    bson_free(endings);
     return first;
 }
 

@@ -8,7 +8,7 @@
  *                                   one for each waiting job: head < n <= tail
  *
  * A lane with a rate also has the fields of rate_limit.h and {full: <date>}: when its bucket of
- * places is full again.
+ * positions is full again.
  *
  * Invariants:
  *
@@ -26,11 +26,11 @@
  *  QL5. At most `rate` jobs of the lane begin in any `per_ms`, as rate_limit.h describes. Each
  *       claim counts its begin in a commit that writes the lane, also a claim of a later attempt.
  *       If the rate does not allow the begin, the job is delayed, and its attempt does not count.
- *  QL6. Places spread the delayed jobs. A job that goes out takes the next place of the bucket. The
- *       job is delayed until the time of its place. Places are only a forecast, so a job may be
- *       delayed again.
+ *  QL6. Positions spread the delayed jobs. A job that goes out takes the next position of the
+ *       bucket. The job is delayed until the time of its position. Positions are only a forecast,
+ *       so a job may be delayed again.
  *
- * A failed job keeps its place while it waits for its next attempt; otherwise the order would
+ * A failed job keeps its position while it waits for its next attempt; otherwise the order would
  * break. A dead job makes room; if it is retried, it goes to the end.
  */
 #include <string.h>
@@ -56,7 +56,7 @@ struct lane {
     /* The lane already has a document in the store. */
     bool stored;
     /* The number of released jobs that have not ended, and its maximum. The waiting jobs have the
-     * places `head` + 1 to `tail`. */
+     * positions `head` + 1 to `tail`. */
     int64_t out, width, head, tail;
     struct queue_rate rate;
     /* The time at which the bucket of the rate is full again, in ms by the clock of
@@ -159,15 +159,15 @@ static truce_status lane_write(const struct lane *lane, bson_error_t *error)
     return status;
 }
 
-static void lane_place_id(const struct lane *lane, int64_t n, bson_t *document)
+static void lane_position_id(const struct lane *lane, int64_t n, bson_t *document)
 {
     bson_copy_to(&lane->id_document, document);
     BSON_APPEND_INT64(document, "n", n);
 }
 
-/* Takes the next place that is at least `least_ms` away, and returns the time until then in ms.
- * Jobs that were released before may have taken places in advance. */
-static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
+/* Takes the next position that is at least `least_ms` away, and returns the time until then in ms.
+ * Jobs that were released before may have taken positions in advance. */
+static int64_t lane_take_position(struct lane *lane, int64_t least_ms)
 {
     double now_ms = (double)lane->rate.now_ms, per_ms = (double)lane->rate.per_ms, apart_ms,
            first_ms, most_ms, begin_ms;
@@ -190,7 +190,7 @@ static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
  * means at once. */
 static int64_t lane_add_out(struct lane *lane)
 {
-    int64_t wait_ms = lane_take_place(lane, 0);
+    int64_t wait_ms = lane_take_position(lane, 0);
 
     lane->out++;
     return wait_ms ? truce__date_after(truce__clock_wall_ms(), wait_ms) : 0;
@@ -200,14 +200,14 @@ static int64_t lane_add_out(struct lane *lane)
 
 static truce_status lane_add_waiting(struct lane *lane, const bson_oid_t *job, bson_error_t *error)
 {
-    bson_t id, place = BSON_INITIALIZER;
+    bson_t id, position = BSON_INITIALIZER;
     truce_status status;
 
-    lane_place_id(lane, ++lane->tail, &id);
-    BSON_APPEND_DOCUMENT(&place, "_id", &id);
-    BSON_APPEND_OID(&place, "job", job);
-    status = truce_commit_insert(lane->commit, QUEUE_LANES, &place, error);
-    bson_destroy(&place);
+    lane_position_id(lane, ++lane->tail, &id);
+    BSON_APPEND_DOCUMENT(&position, "_id", &id);
+    BSON_APPEND_OID(&position, "job", job);
+    status = truce_commit_insert(lane->commit, QUEUE_LANES, &position, error);
+    bson_destroy(&position);
     bson_destroy(&id);
     return status;
 }
@@ -258,27 +258,27 @@ static truce_status lane_let_out(struct lane *lane, const bson_value_t *id, bson
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Releases the first waiting job of the lane and removes its place. */
+/* Releases the first waiting job of the lane and removes its position. */
 static truce_status lane_let_next_out(struct lane *lane, bson_error_t *error)
 {
-    bson_t id, place;
+    bson_t id, position;
     bson_value_t value;
     bson_iter_t iter;
     truce_status status;
 
-    lane_place_id(lane, lane->head + 1, &id);
+    lane_position_id(lane, lane->head + 1, &id);
     value = truce__queue_document_id(&id);
-    status = truce_commit_read(lane->commit, QUEUE_LANES, &value, &place, error);
-    if (!status && bson_iter_init_find(&iter, &place, "job"))
+    status = truce_commit_read(lane->commit, QUEUE_LANES, &value, &position, error);
+    if (!status && bson_iter_init_find(&iter, &position, "job"))
         status = lane_let_out(lane, bson_iter_value(&iter), error);
     if (!status)
         status = truce_commit_remove(lane->commit, QUEUE_LANES, &value, NULL, error);
-    /* A missing place must not block the places after it. */
+    /* A missing position must not block the positions after it. */
     if (!status || status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
         lane->head++;
     }
-    bson_destroy(&place);
+    bson_destroy(&position);
     bson_destroy(&id);
     return status;
 }
@@ -321,7 +321,7 @@ truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t 
     if (!status && lane.stored && lane.rate.rate) {
         *wait_ms = truce__rate_wait_ms(&lane.rate);
         if (*wait_ms)
-            *wait_ms = lane_take_place(&lane, *wait_ms);
+            *wait_ms = lane_take_position(&lane, *wait_ms);
         else
             truce__rate_begin(&lane.rate);
         status = lane_write(&lane, error);

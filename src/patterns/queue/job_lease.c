@@ -272,10 +272,10 @@ static int64_t lease_end(const bson_t *job)
 
 /* Releases the jobs of a part of the leases. The pass begins where the last one ended. */
 static truce_status leases_release(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
-                                   atomic_int_fast64_t *place, bson_error_t *error)
+                                   atomic_int_fast64_t *position, bson_error_t *error)
 {
     int64_t until_ns = truce__clock_monotonic_ns() + PASS_MS * NS_IN_MS,
-            begin_ms = atomic_load(place), next_ms = from_ms;
+            begin_ms = atomic_load(position), next_ms = from_ms;
     bson_t **found;
     size_t count, i;
     truce_status status;
@@ -295,7 +295,7 @@ static truce_status leases_release(const truce_queue *queue, int64_t from_ms, in
         next_ms = lease_end(found[i]) - 1;
     else if (!status && count >= LEASES_SEEN)
         next_ms = lease_end(found[count - 1]);
-    atomic_store(place, next_ms);
+    atomic_store(position, next_ms);
     for (i = 0; i < count; i++)
         bson_destroy(found[i]);
     bson_free(found);

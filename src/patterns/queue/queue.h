@@ -93,8 +93,8 @@ struct truce_job {
     atomic_int_fast64_t checked_ns;
 };
 
-/* Returns the deadline of a call on one job, or of a claim, also if the options have none. Such a call
- * takes several calls of the store, and each of them would wait for a silent server. */
+/* Returns the deadline of a call on one job, or of a claim, also if the options have none. Such a
+ * call takes several calls of the store, and each of them would wait for a silent server. */
 uint32_t truce__queue_deadline_ms(const truce_queue *queue);
 /* Returns the refusal of the options, or ensures the indexes. Every call begins with it. */
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error);
@@ -286,7 +286,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 /* ---- rate_limit.c ---------------------------------------------------------------------------- */
 
 /* Returns whether the limits allow one more running job now. */
-bool truce__limiter_has_room(truce_store *store, const bson_t *limiter);
+bool truce__limiter_has_capacity(truce_store *store, const bson_t *limiter);
 /* Counts one more running job in a commit. Returns NOT_FOUND if the limit is reached, or there is
  * no limiter. */
 /* Counts a job that leaves the limiter. If the limiter was removed, the call returns TRUCE_OK. */
@@ -311,7 +311,7 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const st
 truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
                                bson_error_t *error);
 /* Counts the begin of a job of the lane, in the commit that claims it. If *wait_ms is not 0, the
- * rate does not allow the job yet, and it has a place after this time. */
+ * rate does not allow the job yet, and it has a position after this time. */
 truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t *wait_ms,
                                bson_error_t *error);
 /* Counts the begin of a job that was claimed without a limiter. Returns NOT_FOUND if the rate of

@@ -245,7 +245,7 @@ static truce_status queue_claim_limited(truce_queue *queue, size_t most, truce_j
         status = truce_find_one(queue->store, QUEUE_LIMITERS, filter, NULL, &limiter, error);
         *limited = status != TRUCE_NOT_FOUND;
     }
-    again = !status && *limited && truce__limiter_has_room(queue->store, &limiter);
+    again = !status && *limited && truce__limiter_has_capacity(queue->store, &limiter);
     while (!status && again && truce__clock_monotonic_ns() < until_ns)
         status =
             limited_claim_some(queue, bson_iter_value(&iter), most, jobs, count, &again, error);
@@ -1146,8 +1146,8 @@ static truce_status claim_begin_all(truce_job **jobs, size_t *count, bson_error_
     return begun ? TRUCE_OK : first;
 }
 
-static truce_status claim_ungated(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
-                                  bson_error_t *error)
+static truce_status claim_within_limits(truce_queue *queue, size_t most, truce_job **jobs,
+                                        size_t *count, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -1175,7 +1175,7 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
     if (status || limited)
         return status;
     do {
-        status = claim_ungated(queue, most, jobs, count, error);
+        status = claim_within_limits(queue, most, jobs, count, error);
         if (!status)
             status = claim_begin_all(jobs, count, error);
     } while (!status && !*count && truce__clock_monotonic_ns() < until_ns);

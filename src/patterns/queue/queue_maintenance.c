@@ -463,7 +463,7 @@ static truce_status queue_check_lane(struct check *check, const char *collection
 
     (void)arg;
     if (bson_has_field(lane, "job") || !truce__value_subdocument(lane, "_id", &id))
-        return TRUCE_OK; /* The document is the place of a waiting job, not a lane. */
+        return TRUCE_OK; /* The document is the position of a waiting job, not a lane. */
     jobs = queue_lane_filter(&id);
     tally.jobs = jobs;
     status = tally_check(check, &tally, error);
@@ -537,7 +537,7 @@ struct turning {
 };
 
 /* Lets a waiting job enter its lane again. The first such job creates the lane. */
-static truce_status turn_repair_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status lane_repair_entry(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct turning *turning = arg;
     int64_t now_ms = truce__clock_wall_ms();
@@ -559,14 +559,13 @@ static truce_status turn_repair_in(truce_commit *commit, void *arg, bson_error_t
 
 /* Reports a job that waits in a lane which does not exist. Lanes that released the job in the
  * meantime cause no report. */
-static truce_status queue_check_turn(struct check *check, const char *collection, const bson_t *job,
-                                     void *arg, bson_error_t *error)
+static truce_status check_waiting_job(struct check *check, const char *collection,
+                                      const bson_t *job, void *arg, bson_error_t *error)
 {
     struct turning turning = {.id = truce__document_id(job)};
     const struct finding finding = {.rule = "job-lane",
                                     .collection = collection,
-                                    .text =
-                                        "the job waits in a lane that does not exist",
+                                    .text = "the job waits in a lane that does not exist",
                                     .repair = "let the job enter the lane again",
                                     .id = &turning.id};
     struct job_lane lane = {.name = ""};
@@ -588,7 +587,7 @@ static truce_status queue_check_turn(struct check *check, const char *collection
         bson_destroy(&found);
         if (!status && turning.id.value_type == BSON_TYPE_OID) {
             if (truce__check_repairs(check, &finding))
-                status = truce_transact(check->store, turn_repair_in, &turning, NULL, error);
+                status = truce_transact(check->store, lane_repair_entry, &turning, NULL, error);
             if (!status)
                 truce__check_report(check, &finding, turning.repaired);
         }
@@ -597,8 +596,8 @@ static truce_status queue_check_turn(struct check *check, const char *collection
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status queue_suspect_turns(struct check *check, bson_t *const *jobs, uint32_t count,
-                                        bool *suspect, void *arg, bson_error_t *error)
+static truce_status suspect_waiting_jobs(struct check *check, bson_t *const *jobs, uint32_t count,
+                                         bool *suspect, void *arg, bson_error_t *error)
 {
     struct maintenance_links links = {.count = 0};
 
@@ -626,8 +625,8 @@ static truce_status queue_check_lanes(struct check *check, bson_error_t *error)
 
     truce__intent_append_absent(waiting);
     if (!status)
-        status = truce__check_suspects(check, QUEUE, waiting, queue_suspect_turns, queue_check_turn,
-                                       NULL, error);
+        status = truce__check_suspects(check, QUEUE, waiting, suspect_waiting_jobs,
+                                       check_waiting_job, NULL, error);
     bson_destroy(waiting);
     return status;
 }

@@ -9,13 +9,13 @@
  *
  * Invariants:
  *
- *  QP1. A claimed job has a place until it is freed. The keeper uses the job only under the place's
+ *  QP1. A claimed job has a slot until it is freed. The keeper uses the job only under the slot's
  *       mutex, and the job is freed under this mutex.
  *  QP2. No thread calls the store while it holds the pool's mutex.
  *  QP3. After a stop no function begins. The stop releases the jobs of the ready queue after the
  *       claimer has ended.
- *  QP4. The claimer never has more jobs than there are places; no other thread fills places.
- *  QP5. A job that waits for its end is busy until it has ended: it keeps its place and its lease,
+ *  QP4. The claimer never has more jobs than there are slots; no other thread fills slots.
+ *  QP5. A job that waits for its end is busy until it has ended: it keeps its slot and its lease,
  *       and a stop waits for it. If no worker is ending jobs, the worker that adds one ends them,
  *       until the list is empty.
  */
@@ -45,11 +45,11 @@ enum pool_end {
 };
 
 /* The state of one claimed job. */
-struct pool_place {
+struct pool_slot {
     /* Protects `job`, `extended_ns`, and `abandoned`: the keeper uses the job and a worker frees it
      * under this mutex. */
     pthread_mutex_t mutex;
-    /* The claimed job, or NULL if the place is free. Owned. */
+    /* The claimed job, or NULL if the slot is free. Owned. */
     truce_job *job;
     /* When the lease was last extended, by the monotonic clock. */
     int64_t extended_ns;
@@ -59,8 +59,8 @@ struct pool_place {
     bool taken;
     /* When the job's function began, by the monotonic clock. */
     int64_t begun_ns;
-    /* The next place in the list of jobs that wait for their end. */
-    struct pool_place *next;
+    /* The next slot in the list of jobs that wait for their end. */
+    struct pool_slot *next;
 };
 
 /* A pool of workers. */
@@ -81,7 +81,7 @@ struct truce_pool {
     pthread_mutex_t mutex;
     /* Signalled when a job is ready, or the workers must end. */
     pthread_cond_t more;
-    /* Signalled when a place becomes free. The claimer and the stopping thread wait for it. */
+    /* Signalled when a slot becomes free. The claimer and the stopping thread wait for it. */
     pthread_cond_t moved;
     /* Signalled when the keeper must end. */
     pthread_cond_t over;
@@ -90,14 +90,14 @@ struct truce_pool {
     bool stopping, ended;
     /* The number of jobs that are running, or that wait for their end. */
     uint32_t busy;
-    /* An array of `threads` + `ahead` places. Owned. */
-    struct pool_place *places;
-    /* The ready queue: a ring of indexes into `places`. `first` is its start and `ready` its
+    /* An array of `threads` + `ahead` slots. Owned. */
+    struct pool_slot *slots;
+    /* The ready queue: a ring of indexes into `slots`. `first` is its start and `ready` its
      * length. */
     uint32_t *ready_ring;
     uint32_t first, ready;
     /* The list of jobs that wait for their end, in the order of their ends. */
-    struct pool_place *ending, **ending_last;
+    struct pool_slot *ending, **ending_last;
     /* A worker is ending the jobs of the list. */
     bool ending_now;
     /* Since the start of the pool: the number of jobs that began, and of jobs with each end. */
@@ -112,7 +112,7 @@ struct truce_pool {
     pthread_mutex_t stop;
 };
 
-static uint32_t pool_place_count(const struct truce_pool *pool)
+static uint32_t pool_slot_count(const struct truce_pool *pool)
 {
     return pool->threads + pool->ahead;
 }
@@ -129,8 +129,8 @@ static uint32_t pool_place_count(const struct truce_pool *pool)
 #define TROUBLE_MS      100
 #define KEEPS_PER_LEASE 12
 
-static struct pool_place *pool_next(struct truce_pool *pool);
-static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end);
+static struct pool_slot *pool_next(struct truce_pool *pool);
+static void pool_leave(struct truce_pool *pool, struct pool_slot *slot, enum pool_end end);
 
 /* Waits for the condition, for at most `most_ms`. The caller holds the mutex. */
 static void pool_pause(struct truce_pool *pool, pthread_cond_t *condition, int64_t most_ms)
@@ -150,33 +150,33 @@ static void pool_pause(struct truce_pool *pool, pthread_cond_t *condition, int64
 /* Returns for how many more jobs the pool has room. The caller holds the mutex. */
 static uint32_t pool_room(const struct truce_pool *pool)
 {
-    return pool_place_count(pool) - pool->busy - pool->ready;
+    return pool_slot_count(pool) - pool->busy - pool->ready;
 }
 
-static struct pool_place *pool_take_place(struct truce_pool *pool)
+static struct pool_slot *pool_take_slot(struct truce_pool *pool)
 {
-    struct pool_place *place = pool->places;
+    struct pool_slot *slot = pool->slots;
 
-    while (place->taken)
-        place++;
-    place->taken = true;
-    return place;
+    while (slot->taken)
+        slot++;
+    slot->taken = true;
+    return slot;
 }
 
-/* Puts a claimed job into a free place, and wakes a thread. */
+/* Puts a claimed job into a free slot, and wakes a thread. */
 static void pool_enter(struct truce_pool *pool, truce_job *job)
 {
-    struct pool_place *place;
+    struct pool_slot *slot;
 
     pthread_mutex_lock(&pool->mutex);
-    place = pool_take_place(pool);
-    pool->ready_ring[(pool->first + pool->ready++) % pool_place_count(pool)] =
-        (uint32_t)(place - pool->places);
-    pthread_mutex_lock(&place->mutex);
-    place->job = job;
-    place->abandoned = false;
-    place->extended_ns = truce__clock_monotonic_ns();
-    pthread_mutex_unlock(&place->mutex);
+    slot = pool_take_slot(pool);
+    pool->ready_ring[(pool->first + pool->ready++) % pool_slot_count(pool)] =
+        (uint32_t)(slot - pool->slots);
+    pthread_mutex_lock(&slot->mutex);
+    slot->job = job;
+    slot->abandoned = false;
+    slot->extended_ns = truce__clock_monotonic_ns();
+    pthread_mutex_unlock(&slot->mutex);
     pthread_cond_signal(&pool->more);
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -231,7 +231,7 @@ static void pool_set_trouble(struct truce_pool *pool, const char *text)
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* Claims jobs for the free places. Without jobs, waits until some may be ready. */
+/* Claims jobs for the free slots. Without jobs, waits until some may be ready. */
 static void pool_claim_some(struct truce_pool *pool, struct claiming *claiming, uint32_t room)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
@@ -324,9 +324,9 @@ static int64_t pool_waited_ns(const truce_job *job)
 
 /* ---- ending several jobs --------------------------------------------------------------------- */
 
-/* Ends the jobs of several places in one write. Jobs that were not done, or that were not tried
+/* Ends the jobs of several slots in one write. Jobs that were not done, or that were not tried
  * because of another one's error, are ended alone. */
-static void pool_end_all(struct truce_pool *pool, struct pool_place *const *places, size_t count)
+static void pool_end_all(struct truce_pool *pool, struct pool_slot *const *slots, size_t count)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
     const bson_t *results[JOB_CLAIMS_MAX];
@@ -334,7 +334,7 @@ static void pool_end_all(struct truce_pool *pool, struct pool_place *const *plac
     bson_error_t error = {0};
 
     for (size_t i = 0; i < count; i++) {
-        jobs[i] = places[i]->job;
+        jobs[i] = slots[i]->job;
         results[i] = jobs[i]->result;
         /* An error of one job must not affect the others, so these are ended alone. */
         statuses[i] = TRUCE_INVALID;
@@ -344,16 +344,16 @@ static void pool_end_all(struct truce_pool *pool, struct pool_place *const *plac
         enum pool_end end =
             !status || !statuses[i] ? POOL_DONE : pool_end_job(jobs[i], TRUCE_OK, &error);
 
-        pool_leave(pool, places[i], end);
+        pool_leave(pool, slots[i], end);
     }
 }
 
-static size_t pool_take_ending(struct truce_pool *pool, struct pool_place **places)
+static size_t pool_take_ending(struct truce_pool *pool, struct pool_slot **slots)
 {
     size_t count = 0;
 
     while (pool->ending && count < JOB_CLAIMS_MAX) {
-        places[count++] = pool->ending;
+        slots[count++] = pool->ending;
         pool->ending = pool->ending->next;
     }
     if (!pool->ending)
@@ -363,20 +363,20 @@ static size_t pool_take_ending(struct truce_pool *pool, struct pool_place **plac
 
 /* Appends a job to the list of jobs to be ended, and ends the list if no other worker does (QP5).
  * The caller holds the mutex; it is released during the ends. */
-static void pool_end_with_others(struct truce_pool *pool, struct pool_place *place)
+static void pool_end_with_others(struct truce_pool *pool, struct pool_slot *slot)
 {
-    struct pool_place *places[JOB_CLAIMS_MAX];
+    struct pool_slot *slots[JOB_CLAIMS_MAX];
     size_t count;
 
-    place->next = NULL;
-    *pool->ending_last = place;
-    pool->ending_last = &place->next;
+    slot->next = NULL;
+    *pool->ending_last = slot;
+    pool->ending_last = &slot->next;
     if (pool->ending_now)
         return;
     pool->ending_now = true;
-    while ((count = pool_take_ending(pool, places)) > 0) {
+    while ((count = pool_take_ending(pool, slots)) > 0) {
         pthread_mutex_unlock(&pool->mutex);
-        pool_end_all(pool, places, count);
+        pool_end_all(pool, slots, count);
         pthread_mutex_lock(&pool->mutex);
         pool->busy -= (uint32_t)count;
         pthread_cond_broadcast(&pool->moved);
@@ -386,41 +386,41 @@ static void pool_end_with_others(struct truce_pool *pool, struct pool_place *pla
 
 /* ---- a worker -------------------------------------------------------------------------------- */
 
-static void pool_end_alone(struct truce_pool *pool, struct pool_place *place, truce_status status,
+static void pool_end_alone(struct truce_pool *pool, struct pool_slot *slot, truce_status status,
                            bson_error_t *error)
 {
-    enum pool_end end = pool_end_job(place->job, status, error);
+    enum pool_end end = pool_end_job(slot->job, status, error);
 
-    pool_leave(pool, place, end);
+    pool_leave(pool, slot, end);
     pthread_mutex_lock(&pool->mutex);
     pool->busy--;
     pthread_cond_broadcast(&pool->moved);
 }
 
 /* Runs a job. The caller holds the mutex; it is released while the function runs. */
-static void pool_run_job(struct truce_pool *pool, struct pool_place *place)
+static void pool_run_job(struct truce_pool *pool, struct pool_slot *slot)
 {
-    truce_job *job = place->job;
+    truce_job *job = slot->job;
     bson_error_t error = {0};
     truce_status status;
     int64_t ran_ns;
 
-    place->begun_ns = truce__clock_monotonic_ns();
+    slot->begun_ns = truce__clock_monotonic_ns();
     pool->busy++;
     pool->begun++;
     if (job->epoch == 1)
         truce__histogram_add(&pool->waited, (uint64_t)pool_waited_ns(job));
     pthread_mutex_unlock(&pool->mutex);
     status = pool->function(job, pool->arg, &error);
-    ran_ns = truce__clock_monotonic_ns() - place->begun_ns;
+    ran_ns = truce__clock_monotonic_ns() - slot->begun_ns;
     pthread_mutex_lock(&pool->mutex);
     truce__histogram_add(&pool->ran, (uint64_t)ran_ns);
     if (!status && !job->ended && !job->said && truce__job_may_end_with_others(job)) {
-        pool_end_with_others(pool, place);
+        pool_end_with_others(pool, slot);
         return;
     }
     pthread_mutex_unlock(&pool->mutex);
-    pool_end_alone(pool, place, status, &error);
+    pool_end_alone(pool, slot, status, &error);
 }
 
 /* Runs jobs until the pool stops. The body of a worker thread. */
@@ -430,10 +430,10 @@ static void *pool_work(void *arg)
 
     pthread_mutex_lock(&pool->mutex);
     while (!pool->stopping) {
-        struct pool_place *place = pool_next(pool);
+        struct pool_slot *slot = pool_next(pool);
 
-        if (place)
-            pool_run_job(pool, place);
+        if (slot)
+            pool_run_job(pool, slot);
         else
             pthread_cond_wait(&pool->more, &pool->mutex);
     }
@@ -443,21 +443,21 @@ static void *pool_work(void *arg)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-static void pool_extend(const struct truce_pool *pool, struct pool_place *place)
+static void pool_extend(const struct truce_pool *pool, struct pool_slot *slot)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
     bson_error_t error;
 
-    pthread_mutex_lock(&place->mutex);
-    if (place->job && !place->abandoned &&
-        now_ns - place->extended_ns >= pool->queue->lease_ms * NS_IN_MS / 3) {
-        place->extended_ns = now_ns;
-        if (truce_job_extend(place->job, &error) == TRUCE_EXPIRED)
+    pthread_mutex_lock(&slot->mutex);
+    if (slot->job && !slot->abandoned &&
+        now_ns - slot->extended_ns >= pool->queue->lease_ms * NS_IN_MS / 3) {
+        slot->extended_ns = now_ns;
+        if (truce_job_extend(slot->job, &error) == TRUCE_EXPIRED)
             /* The job was lost. After other failures, the next pass of the keeper extends the lease
              * again. */
-            atomic_store(&place->job->cancelled, true);
+            atomic_store(&slot->job->cancelled, true);
     }
-    pthread_mutex_unlock(&place->mutex);
+    pthread_mutex_unlock(&slot->mutex);
 }
 
 /* Extends the leases of all jobs until the pool has ended. The body of the thread for leases. */
@@ -469,8 +469,8 @@ static void *pool_extend_leases(void *arg)
     pthread_mutex_lock(&pool->mutex);
     while (!pool->ended) {
         pthread_mutex_unlock(&pool->mutex);
-        for (uint32_t i = 0; i < pool_place_count(pool); i++)
-            pool_extend(pool, &pool->places[i]);
+        for (uint32_t i = 0; i < pool_slot_count(pool); i++)
+            pool_extend(pool, &pool->slots[i]);
         pthread_mutex_lock(&pool->mutex);
         if (!pool->ended)
             pool_pause(pool, &pool->over, every_ms);
@@ -485,27 +485,27 @@ static void *pool_extend_leases(void *arg)
 #define POOL_THREADS 4
 
 /* Takes the next ready job, or NULL if none exists. The caller holds the mutex. */
-static struct pool_place *pool_next(struct truce_pool *pool)
+static struct pool_slot *pool_next(struct truce_pool *pool)
 {
-    struct pool_place *place;
+    struct pool_slot *slot;
 
     if (!pool->ready)
         return NULL;
-    place = &pool->places[pool->ready_ring[pool->first]];
-    pool->first = (pool->first + 1) % pool_place_count(pool);
+    slot = &pool->slots[pool->ready_ring[pool->first]];
+    pool->first = (pool->first + 1) % pool_slot_count(pool);
     pool->ready--;
-    return place;
+    return slot;
 }
 
-/* Frees the place of a job that has ended. */
-static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end)
+/* Frees the slot of a job that has ended. */
+static void pool_leave(struct truce_pool *pool, struct pool_slot *slot, enum pool_end end)
 {
-    pthread_mutex_lock(&place->mutex);
-    truce_job_free(place->job);
-    place->job = NULL;
-    pthread_mutex_unlock(&place->mutex);
+    pthread_mutex_lock(&slot->mutex);
+    truce_job_free(slot->job);
+    slot->job = NULL;
+    pthread_mutex_unlock(&slot->mutex);
     pthread_mutex_lock(&pool->mutex);
-    place->taken = false;
+    slot->taken = false;
     pool->ends[end]++;
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -542,10 +542,10 @@ static void pool_make(struct truce_pool *pool)
     pthread_condattr_destroy(&attributes);
     pool->ending_last = &pool->ending;
     pool->workers = bson_malloc0(pool->threads * sizeof *pool->workers);
-    pool->ready_ring = bson_malloc0(pool_place_count(pool) * sizeof *pool->ready_ring);
-    pool->places = bson_malloc0(pool_place_count(pool) * sizeof *pool->places);
-    for (uint32_t i = 0; i < pool_place_count(pool); i++)
-        pthread_mutex_init(&pool->places[i].mutex, NULL);
+    pool->ready_ring = bson_malloc0(pool_slot_count(pool) * sizeof *pool->ready_ring);
+    pool->slots = bson_malloc0(pool_slot_count(pool) * sizeof *pool->slots);
+    for (uint32_t i = 0; i < pool_slot_count(pool); i++)
+        pthread_mutex_init(&pool->slots[i].mutex, NULL);
 }
 
 static bool pool_start_threads(struct truce_pool *pool)
@@ -627,21 +627,21 @@ static void pool_begin_stop(struct truce_pool *pool)
 static truce_status pool_return_ready(struct truce_pool *pool, bson_t *left, bson_error_t *error)
 {
     truce_status status = TRUCE_OK, one;
-    struct pool_place *place;
+    struct pool_slot *slot;
     bson_error_t ignored;
 
     for (;;) {
         pthread_mutex_lock(&pool->mutex);
-        place = pool_next(pool);
+        slot = pool_next(pool);
         pthread_mutex_unlock(&pool->mutex);
-        if (!place)
+        if (!slot)
             return status;
-        one = truce_job_snooze(place->job, NULL, 0, status ? &ignored : error);
+        one = truce_job_snooze(slot->job, NULL, 0, status ? &ignored : error);
         if (one && one != TRUCE_EXPIRED) {
-            pool_append_left(left, place->job, false, 0);
+            pool_append_left(left, slot->job, false, 0);
             status = status ? status : one;
         }
-        pool_leave(pool, place, one ? POOL_LOST : POOL_RETURNED);
+        pool_leave(pool, slot, one ? POOL_LOST : POOL_RETURNED);
     }
 }
 
@@ -665,17 +665,17 @@ static uint32_t pool_abandon(struct truce_pool *pool, bson_t *left)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < pool_place_count(pool); i++) {
-        struct pool_place *place = &pool->places[i];
+    for (uint32_t i = 0; i < pool_slot_count(pool); i++) {
+        struct pool_slot *slot = &pool->slots[i];
 
-        pthread_mutex_lock(&place->mutex);
-        if (place->job) {
-            place->abandoned = true;
-            atomic_store(&place->job->cancelled, true);
-            pool_append_left(left, place->job, true, place->begun_ns);
+        pthread_mutex_lock(&slot->mutex);
+        if (slot->job) {
+            slot->abandoned = true;
+            atomic_store(&slot->job->cancelled, true);
+            pool_append_left(left, slot->job, true, slot->begun_ns);
             count++;
         }
-        pthread_mutex_unlock(&place->mutex);
+        pthread_mutex_unlock(&slot->mutex);
     }
     return count;
 }
@@ -738,14 +738,14 @@ void truce_pool_free(truce_pool *pool)
         return;
     while (truce_pool_stop(pool, INT64_MAX, NULL, &ignored) == TRUCE_TIMEOUT)
         ;
-    for (uint32_t i = 0; i < pool_place_count(pool); i++)
-        pthread_mutex_destroy(&pool->places[i].mutex);
+    for (uint32_t i = 0; i < pool_slot_count(pool); i++)
+        pthread_mutex_destroy(&pool->slots[i].mutex);
     pthread_mutex_destroy(&pool->mutex);
     pthread_mutex_destroy(&pool->stop);
     pthread_cond_destroy(&pool->more);
     pthread_cond_destroy(&pool->moved);
     pthread_cond_destroy(&pool->over);
-    bson_free(pool->places);
+    bson_free(pool->slots);
     bson_free(pool->ready_ring);
     bson_free(pool->workers);
     bson_free(pool);

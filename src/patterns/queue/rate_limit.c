@@ -297,7 +297,7 @@ static bool limiter_rate(truce_store *store, const bson_t *limiter, struct queue
     return rate->rate > 0;
 }
 
-bool truce__limiter_has_room(truce_store *store, const bson_t *limiter)
+bool truce__limiter_has_capacity(truce_store *store, const bson_t *limiter)
 {
     int64_t most = truce__field_number(limiter, "running_max");
     struct queue_rate rate;
@@ -333,7 +333,7 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, 
     bson_t limiter;
     truce_status status = truce_commit_read(commit, QUEUE_LIMITERS, id, &limiter, error);
 
-    if (!status && !truce__limiter_has_room(commit->store, &limiter))
+    if (!status && !truce__limiter_has_capacity(commit->store, &limiter))
         status = truce__fail(TRUCE_NOT_FOUND, error,
                              "the queue has reached its limit of running jobs or its rate");
     if (!status)

@@ -758,8 +758,8 @@ struct graph {
 
 static const char *const fields[] = {"then", "notified"};
 
-/* Returns the place of a job in the graph, or -1 if the graph does not have the job. */
-static int graph_place_of(const struct graph *graph, const bson_oid_t *id)
+/* Returns the position of a job in the graph, or -1 if the graph does not have the job. */
+static int graph_position_of(const struct graph *graph, const bson_oid_t *id)
 {
     for (size_t i = 0; i < graph->count; i++) {
         if (bson_oid_equal(id, &graph->ids[i]))
@@ -783,7 +783,7 @@ static truce_status graph_add_found(struct graph *graph, const bson_t *filter, b
         bson_value_t id = truce__document_id(job);
 
         if (graph->count == GRAPH_JOBS_MAX || id.value_type != BSON_TYPE_OID ||
-            graph_place_of(graph, &id.value.v_oid) >= 0)
+            graph_position_of(graph, &id.value.v_oid) >= 0)
             continue;
         bson_oid_copy(&id.value.v_oid, &graph->ids[graph->count]);
         graph->jobs[graph->count++] = bson_copy(job);
@@ -842,7 +842,7 @@ static void graph_add_edges(struct graph *graph, size_t i, const char *field)
         !bson_iter_recurse(&iter, &one))
         return;
     while (bson_iter_next(&one)) {
-        int later = BSON_ITER_HOLDS_OID(&one) ? graph_place_of(graph, bson_iter_oid(&one)) : -1;
+        int later = BSON_ITER_HOLDS_OID(&one) ? graph_position_of(graph, bson_iter_oid(&one)) : -1;
 
         if (later < 0)
             continue;
@@ -958,7 +958,7 @@ struct flow {
     size_t *order;
     size_t ordered;
     /* placed[i]: job i is in `order`. */
-    bool *placed;
+    bool *ordered_already;
     bson_error_t *error;
 };
 
@@ -1038,7 +1038,7 @@ static truce_status flow_check(const struct flow *flow)
 
 /* ---- the order ------------------------------------------------------------------------------- */
 
-/* Returns the first job that job i waits for and that has no place yet, or `count` if none
+/* Returns the first job that job i waits for and that has no position yet, or `count` if none
  * exists. */
 static size_t flow_awaited(const struct flow *flow, size_t i)
 {
@@ -1047,21 +1047,21 @@ static size_t flow_awaited(const struct flow *flow, size_t i)
     for (; after && *after; after++) {
         size_t other = flow_find(flow, *after);
 
-        if (!flow->placed[other])
+        if (!flow->ordered_already[other])
             return other;
     }
     return flow->count;
 }
 
-/* Reports a circle. Each job without a place waits for another one; following them leads back to a
- * job that was passed. */
+/* Reports a circle. Each job without a position waits for another one; following them leads back to
+ * a job that was passed. */
 static truce_status flow_report_circle(const struct flow *flow)
 {
     size_t *passed = bson_malloc0(flow->count * sizeof *passed), i = 0, step = 1, first;
     bson_string_t *names;
     truce_status status;
 
-    while (flow->placed[i])
+    while (flow->ordered_already[i])
         i++;
     for (; !passed[i]; i = flow_awaited(flow, i))
         passed[i] = step++;
@@ -1087,8 +1087,8 @@ static truce_status flow_put_in_order(struct flow *flow)
     do {
         before = flow->ordered;
         for (size_t i = 0; i < flow->count; i++) {
-            if (!flow->placed[i] && flow_awaited(flow, i) == flow->count) {
-                flow->placed[i] = true;
+            if (!flow->ordered_already[i] && flow_awaited(flow, i) == flow->count) {
+                flow->ordered_already[i] = true;
                 flow->order[flow->ordered++] = i;
             }
         }
@@ -1142,13 +1142,13 @@ truce_status truce_queue_add_flow(const truce_flow_job *jobs, size_t count, truc
     if (status || !count)
         return status;
     flow.order = bson_malloc0(count * sizeof *flow.order);
-    flow.placed = bson_malloc0(count * sizeof *flow.placed);
+    flow.ordered_already = bson_malloc0(count * sizeof *flow.ordered_already);
     status = flow_put_in_order(&flow);
     for (size_t i = 0; i < count; i++)
         truce__id_new(&ids[i]);
     if (!status)
         status = truce__queue_run(jobs[0].queue, commit, flow_add_all, &flow, error);
     bson_free(flow.order);
-    bson_free(flow.placed);
+    bson_free(flow.ordered_already);
     return status;
 }

@@ -771,7 +771,8 @@ static truce_status find_base(struct revision_save *save, truce_commit *commit,
     truce_status status = TRUCE_OK;
 
     if (!save->base && save->version >= 0) {
-        status = truce__revision_kept(save->revision, commit, id, save->version, &kept, error);
+        status =
+            truce__revision_stored_version(save->revision, commit, id, save->version, &kept, error);
         if (!status)
             truce__revision_content(save->revision, &kept, &contents->base);
         contents->has_base = !status;

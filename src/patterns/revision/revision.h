@@ -76,9 +76,9 @@ truce_status truce__revision_renumber(truce_revision *revision, truce_commit *co
                                       const bson_value_t *id, bson_t *document, int64_t *number,
                                       bool *renumbered, bson_error_t *error);
 /* Reads the kept version of a number. Returns TRUCE_NOT_FOUND if that version is not kept. */
-truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
-                                  const bson_value_t *id, int64_t number, bson_t *document,
-                                  bson_error_t *error);
+truce_status truce__revision_stored_version(truce_revision *revision, truce_commit *commit,
+                                            const bson_value_t *id, int64_t number,
+                                            bson_t *document, bson_error_t *error);
 
 /* ---- revision.c: one save inside of a commit ---- */
 

@@ -412,7 +412,7 @@ static truce_status find_seen(const struct resolving *resolving, truce_commit *c
     } else if (now->exists && seen->number == now->number) {
         take_content(revision, &now->content, seen);
     } else if (seen->number != TRUCE_REVISION_NEW) {
-        status = truce__revision_kept(revision, commit, id, seen->number, &theirs, error);
+        status = truce__revision_stored_version(revision, commit, id, seen->number, &theirs, error);
         *known = !status;
         if (!status)
             take_content(revision, &theirs, seen);

@@ -197,8 +197,8 @@ truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit
 /* Counts after the kept versions: their successor may have been removed without a record. Versions
  * below `least` are the document's own. The kept versions only grow at the end, so this needs no
  * guard. */
-static truce_status count_kept(truce_revision *revision, const bson_value_t *id, int64_t least,
-                               int64_t *last, bson_error_t *error)
+static truce_status count_versions(truce_revision *revision, const bson_value_t *id, int64_t least,
+                                   int64_t *last, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, bounds, *sort = BCON_NEW("_id", BCON_INT32(-1));
     const truce_find_options options = {.sort = sort};
@@ -237,7 +237,7 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
     truce_status status = read_last(revision, commit, id, &last, &reserved, error);
 
     if (!status && revision->keep)
-        status = count_kept(revision, id, least, &last, error);
+        status = count_versions(revision, id, least, &last, error);
     if (status)
         return status;
     *number = last + 1 > least ? last + 1 : least;
@@ -279,8 +279,8 @@ truce_status truce__revision_renumber(truce_revision *revision, truce_commit *co
 
 /* Finds a replaced version. A decided commit may not have reached it yet, so that it is still a
  * stub; a read through the journal then completes the commit. */
-static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_t *found,
-                              bson_error_t *error)
+static truce_status find_stored_version(truce_revision *revision, const bson_t *key, bson_t *found,
+                                        bson_error_t *error)
 {
     truce_status status = truce_find_one(revision->store, revision->kept, key, NULL, found, error);
     bson_value_t of = revision_history_id_of(key);
@@ -298,9 +298,9 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
                : truce__fail(TRUCE_NOT_FOUND, error, "the version was pruned while it was read");
 }
 
-truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
-                                  const bson_value_t *id, int64_t number, bson_t *document,
-                                  bson_error_t *error)
+truce_status truce__revision_stored_version(truce_revision *revision, truce_commit *commit,
+                                            const bson_value_t *id, int64_t number,
+                                            bson_t *document, bson_error_t *error)
 {
     bson_t filter, found;
     bson_iter_t iter;
@@ -310,7 +310,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
     (void)commit;
     bson_init(document);
     revision_history_begin_document(id, number, &filter);
-    status = find_kept(revision, &filter, &found, error);
+    status = find_stored_version(revision, &filter, &found, error);
     if (!status &&
         (!bson_iter_init_find(&iter, &found, "document") || !BSON_ITER_HOLDS_DOCUMENT(&iter))) {
         status = truce__fail(
@@ -352,7 +352,7 @@ truce_status truce_revision_at(truce_revision *revision, const bson_value_t *id,
     if (!status && now == version) {
         bson_concat(document, &current);
     } else if (!status || status == TRUCE_NOT_FOUND) {
-        status = truce__revision_kept(revision, NULL, id, version, &plain, error);
+        status = truce__revision_stored_version(revision, NULL, id, version, &plain, error);
         bson_concat(document, &plain);
         bson_destroy(&plain);
     }

@@ -368,8 +368,8 @@ static truce_status ensure_index(const truce_set *set, const char *collection, c
 {
     truce_status status = TRUCE_UNKNOWN;
 
-    for (int round = 0; truce__repeatable(status) && round < INDEX_TRIES; round++) {
-        truce__set_pause(round);
+    for (int attempt = 0; truce__repeatable(status) && attempt < INDEX_TRIES; attempt++) {
+        truce__set_pause(attempt);
         status = truce__index_ensure(set->store, collection, index, error);
     }
     return status;
@@ -478,10 +478,10 @@ static truce_status keep_definition(truce_set *set, bson_error_t *error)
 
     set_append_definition(set, &wanted);
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
-    for (int round = 0;; round++) {
+    for (int attempt = 0;; attempt++) {
         bson_destroy(&kept);
         status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &kept, error);
-        if (status == TRUCE_NOT_FOUND && round == 3)
+        if (status == TRUCE_NOT_FOUND && attempt == 3)
             status =
                 truce__fail(TRUCE_INVALID, error,
                             "set \"%s\" needs a watermark field of its own: \"%s\" of collection "

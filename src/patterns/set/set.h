@@ -510,7 +510,7 @@ bool truce__number_recorded(truce_set *set, const char *source, int64_t seq);
 void truce__recorded_free(struct recorded *recorded);
 
 /* The known facts of a number of a source. */
-struct number_fate {
+struct number_outcome {
     bool recorded, voided;
     /* The floor of the source: no number at or below it will come. */
     int64_t floor;
@@ -519,8 +519,8 @@ struct number_fate {
 };
 /* Reads what is known of a number: whether it was recorded or declared void, and the floor of its
  * source. */
-truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
-                                struct number_fate *fate, bson_error_t *error);
+truce_status truce__number_outcome(truce_set *set, const char *source, int64_t seq,
+                                   struct number_outcome *outcome, bson_error_t *error);
 
 /* ---- late operations (set_quarantine.c) ---- */
 
@@ -528,7 +528,7 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
 void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
                               bson_t *id);
 void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
-                                    const struct number_fate *fate, bson_t *document);
+                                    const struct number_outcome *outcome, bson_t *document);
 
 /* Decides an operation at or below the watermark: it is a duplicate, or goes to the quarantine. */
 truce_status truce__set_below(truce_set *set, const struct set_operation *operation,

@@ -339,10 +339,10 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
  * state and changes nothing, or finds the same state and is correct.
  *
  * A document is tried again if its guard did not match, if its key was a duplicate, or if the
- * reply was lost. After TRIES_MAX tries its winners are applied one by one by set_write_form.c, whose
- * updates do not lose races. If a write may have failed because of one operation, each half of the
- * document's operations is tried separately, and so on. One bad operation of n then costs about
- * log2(n) writes.
+ * reply was lost. After TRIES_MAX tries its winners are applied one by one by set_write_form.c,
+ * whose updates do not lose races. If a write may have failed because of one operation, each half
+ * of the document's operations is tried separately, and so on. One bad operation of n then costs
+ * about log2(n) writes.
  *
  * A batch does not wait for a document that a commit holds, because other callers wait for the
  * batch. It returns those operations to their callers (SET_OUTCOME_HELD).
@@ -408,8 +408,8 @@ struct set_window {
  * the store's own write. */
 
 /* The result of a group. A group of the kind FATE_OPEN is tried again. */
-struct fate {
-    enum { FATE_OPEN, FATE_SETTLED, FATE_HELD, FATE_FAILED } kind;
+struct rewrite_outcome {
+    enum { OUTCOME_OPEN, OUTCOME_SETTLED, OUTCOME_HELD, OUTCOME_FAILED } kind;
     /* The failure of a group of the kind FATE_FAILED. `why` is owned. */
     truce_status status;
     bson_error_t *why;
@@ -421,7 +421,7 @@ struct rewriting {
     truce_rewrite base;
     const struct set_window *window;
     /* fates[i]: the result of group i of the window. */
-    struct fate *fates;
+    struct rewrite_outcome *rewrite_outcomes;
 };
 
 static void set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
@@ -430,24 +430,25 @@ static bool set_group_split(struct set_batch *batch, struct set_group *group, tr
 static void set_group_hand_back(struct set_batch *batch, struct set_group *group);
 static void set_group_settle(struct set_batch *batch, struct set_group *group);
 
-static struct fate *fate_of(truce_rewrite *rewrite, size_t number)
+static struct rewrite_outcome *rewrite_outcome_of(truce_rewrite *rewrite, size_t number)
 {
-    return &((struct rewriting *)rewrite)->fates[number];
+    return &((struct rewriting *)rewrite)->rewrite_outcomes[number];
 }
 
-static void fail_fate(struct fate *fate, truce_status status, const bson_error_t *why)
+static void fail_outcome(struct rewrite_outcome *rewrite_outcome, truce_status status,
+                         const bson_error_t *why)
 {
-    fate->kind = FATE_FAILED;
-    fate->status = status;
-    if (!fate->why)
-        fate->why = bson_malloc(sizeof *fate->why);
-    *fate->why = *why;
+    rewrite_outcome->kind = OUTCOME_FAILED;
+    rewrite_outcome->status = status;
+    if (!rewrite_outcome->why)
+        rewrite_outcome->why = bson_malloc(sizeof *rewrite_outcome->why);
+    *rewrite_outcome->why = *why;
 }
 
 static void begin_rewriting(truce_rewrite *rewrite)
 {
     for (size_t i = 0; i < rewrite->count; i++)
-        fate_of(rewrite, i)->kind = FATE_OPEN;
+        rewrite_outcome_of(rewrite, i)->kind = OUTCOME_OPEN;
 }
 
 /* Appends {_id, key}, the new document without lists. */
@@ -504,7 +505,7 @@ static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const b
     const struct set_window *window = ((struct rewriting *)rewrite)->window;
     struct set_batch *batch = window->batch;
     struct set_group *group = window->groups[number];
-    struct fate *fate = fate_of(rewrite, number);
+    struct rewrite_outcome *rewrite_outcome = rewrite_outcome_of(rewrite, number);
     struct set_merge merge = {.scratch = &batch->scratch,
                               .winners = batch->winners + group->first,
                               .count = group->last - group->first,
@@ -517,7 +518,7 @@ static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const b
     truce_status status;
 
     if (before && !truce__intent_absent(before)) {
-        fate->kind = FATE_HELD;
+        rewrite_outcome->kind = OUTCOME_HELD;
         return false;
     }
     if (!before) {
@@ -530,9 +531,9 @@ static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const b
     bson_destroy(&merge.change);
     bson_destroy(&begun);
     if (status)
-        fail_fate(fate, status, &why);
+        fail_outcome(rewrite_outcome, status, &why);
     else
-        fate->kind = FATE_SETTLED;
+        rewrite_outcome->kind = OUTCOME_SETTLED;
     return !status && merge.changed;
 }
 
@@ -540,26 +541,27 @@ static void refuse_document(truce_rewrite *rewrite, size_t number, truce_status 
                             const bson_error_t *why)
 {
     if (status == TRUCE_DUPLICATE || truce__repeatable(status))
-        fate_of(rewrite, number)->kind = FATE_OPEN;
+        rewrite_outcome_of(rewrite, number)->kind = OUTCOME_OPEN;
     else
-        fail_fate(fate_of(rewrite, number), status, why);
+        fail_outcome(rewrite_outcome_of(rewrite, number), status, why);
 }
 
-static void meet_fate(struct set_batch *batch, struct set_group *group, const struct fate *fate)
+static void apply_outcome(struct set_batch *batch, struct set_group *group,
+                          const struct rewrite_outcome *rewrite_outcome)
 {
-    switch (fate->kind) {
-    case FATE_OPEN:
+    switch (rewrite_outcome->kind) {
+    case OUTCOME_OPEN:
         return;
-    case FATE_SETTLED:
+    case OUTCOME_SETTLED:
         set_group_settle(batch, group);
         return;
-    case FATE_HELD:
+    case OUTCOME_HELD:
         set_group_hand_back(batch, group);
         return;
-    case FATE_FAILED:
-        if (set_group_split(batch, group, fate->status))
+    case OUTCOME_FAILED:
+        if (set_group_split(batch, group, rewrite_outcome->status))
             return;
-        set_group_fail(batch, group, fate->status, fate->why);
+        set_group_fail(batch, group, rewrite_outcome->status, rewrite_outcome->why);
         return;
     }
 }
@@ -591,18 +593,18 @@ static void set_rewrite_window(struct set_window *window)
     bson_error_t why = {0};
     truce_status status;
 
-    rewriting.fates = bson_malloc0(window->count * sizeof *rewriting.fates);
+    rewriting.rewrite_outcomes = bson_malloc0(window->count * sizeof *rewriting.rewrite_outcomes);
     for (size_t i = 0; i < window->count; i++)
         keys[i] = batch->operations[window->groups[i]->from].given->key;
     status = truce__store_rewrite(batch->set->store, &rewriting.base, &why);
     for (size_t i = 0; i < window->count; i++) {
         if (!status)
-            meet_fate(window->batch, window->groups[i], &rewriting.fates[i]);
+            apply_outcome(window->batch, window->groups[i], &rewriting.rewrite_outcomes[i]);
         else if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             set_group_fail(window->batch, window->groups[i], status, &why);
-        bson_free(rewriting.fates[i].why);
+        bson_free(rewriting.rewrite_outcomes[i].why);
     }
-    bson_free(rewriting.fates);
+    bson_free(rewriting.rewrite_outcomes);
     bson_free(keys);
 }
 

@@ -42,19 +42,19 @@ static truce_status commit_quarantine_old(truce_set *set, truce_commit *commit,
                                           truce_set_outcome *outcome, bson_error_t *error)
 {
     bson_t key = BSON_INITIALIZER, document = BSON_INITIALIZER, found;
-    struct number_fate fate;
+    struct number_outcome stored_outcome;
     bson_iter_t iter;
-    truce_status status =
-        truce__number_fate(set, operation->rank.source, operation->rank.seq, &fate, error);
+    truce_status status = truce__number_outcome(set, operation->rank.source, operation->rank.seq,
+                                                &stored_outcome, error);
 
-    *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
-    if (!status && !fate.recorded) {
+    *outcome = stored_outcome.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
+    if (!status && !stored_outcome.recorded) {
         truce__set_quarantine_id(set, operation, &key);
         truce_assert(bson_iter_init_find(&iter, &key, "_id"));
         status = truce_commit_read(commit, SET_QUARANTINE, bson_iter_value(&iter), &found, error);
         bson_destroy(&found);
         if (status == TRUCE_NOT_FOUND) {
-            truce__set_quarantine_document(set, operation, &fate, &document);
+            truce__set_quarantine_document(set, operation, &stored_outcome, &document);
             status = truce_commit_insert(commit, SET_QUARANTINE, &document, error);
         }
     }

@@ -152,7 +152,7 @@ static truce_status element_settle(truce_set *set, const struct set_operation *o
         observed->held = !truce__intent_absent(&document);
     }
     if (!status && observed->held && worker) {
-        status = truce__intent_meet(worker, set->elements, &document, error);
+        status = truce__intent_complete_other(worker, set->elements, &document, error);
     } else if (!status && !observed->held) {
         truce__set_element_read(set, &document, &state);
         observed->verdict = truce__set_verdict(&state, &operation->rank);
@@ -206,10 +206,10 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
     struct observed observed = {.verdict = SET_OPEN};
     truce_status status = TRUCE_OK;
 
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
         bool applied = false, inserted = false;
 
-        truce__set_pause(round);
+        truce__set_pause(attempt);
         status = element_send(set, operation, observed.has_revision, &applied, &inserted, error);
         if (inserted)
             return element_decide_inserted(set, operation, outcome, error);
@@ -230,7 +230,7 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         /* The call has waited for the commit, up to the worker's deadline, so the tries begin
          * again. */
         if (observed.held)
-            round = 0;
+            attempt = 0;
         if (!status && observed.verdict != SET_OPEN) {
             *outcome = observed.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
             return TRUCE_OK;
@@ -496,7 +496,7 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
 /* The maximum number of elements that the collector reads before it proves them. */
 #define WINDOW 500
 /* How often the collector reads a key whose elements change concurrently. */
-#define ROUNDS 4
+#define ATTEMPTS_MAX 4
 /* The maximum time for which the collector waits for a commit that holds an element. */
 #define HELD_MS 2000
 /* The maximum number of operations whose guards one message reads. */
@@ -668,8 +668,8 @@ static truce_status set_element_withdraw(truce_set *set, const bson_t *document,
     truce_status status = TRUCE_UNKNOWN;
 
     append_unproved(set, document, &filter);
-    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
+    for (int attempt = 0; truce__repeatable(status) && attempt < SET_TRIES_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = truce_remove(set->store, set->elements, &filter, NULL, NULL, error);
     }
     bson_destroy(&filter);
@@ -719,8 +719,8 @@ static void set_element_inserted(truce_set *set, const struct set_operation *con
         truce_status status = TRUCE_UNKNOWN;
         bson_error_t why = {0};
 
-        for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
-            truce__set_pause(round);
+        for (int attempt = 0; truce__repeatable(status) && attempt < SET_TRIES_MAX; attempt++) {
+            truce__set_pause(attempt);
             status = read_guards(set, operations + from, part, watermarks, &why);
         }
         for (size_t i = from; i < from + part; i++) {
@@ -816,7 +816,7 @@ static truce_status proof_read_guard(struct proof *proof, bson_error_t *error)
         if (status || !document)
             break;
         if (!truce__intent_absent(document)) {
-            status = truce__intent_meet(&proof->worker, set->elements, document, error);
+            status = truce__intent_complete_other(&proof->worker, set->elements, document, error);
             proof->skipped = proof->skipped || status == TRUCE_LOCKED;
             proof->again = true;
             status = status == TRUCE_LOCKED || status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -887,7 +887,8 @@ static truce_status collect_key(truce_set *set, const bson_t *key, int64_t water
 
     *proof = (struct proof){.set = set, .key = key, .watermark = watermark, .again = true};
     truce__worker_init(&proof->worker, set->store, HELD_MS);
-    for (int round = 0; !status && proof->again && !proof->skipped && round < ROUNDS; round++) {
+    for (int attempt = 0; !status && proof->again && !proof->skipped && attempt < ATTEMPTS_MAX;
+         attempt++) {
         proof->again = false;
         status = proof_read_guard(proof, error);
     }

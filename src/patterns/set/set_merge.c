@@ -31,7 +31,7 @@
 #include "patterns/set/set_walk.h"
 
 /* The maximum number of walks over documents whose writes lost a race. */
-#define ROUNDS 8
+#define ATTEMPTS_MAX 8
 
 static const struct {
     uint8_t type;
@@ -324,7 +324,7 @@ static void append_list_filter(const truce_set *set, const char *list, uint32_t 
 }
 
 /* Repeats the walk until no write loses a race. */
-static truce_status convert_rounds(struct set_walk *walk, bson_error_t *error)
+static truce_status convert_passes(struct set_walk *walk, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, either;
     uint32_t index = 0;
@@ -334,8 +334,8 @@ static truce_status convert_rounds(struct set_walk *walk, bson_error_t *error)
     append_list_filter(walk->set, walk->set->field, &index, &either);
     append_list_filter(walk->set, walk->set->deleted, &index, &either);
     bson_append_array_end(&filter, &either);
-    for (int round = 0; !status && round < ROUNDS; round++) {
-        truce__set_pause(round);
+    for (int attempt = 0; !status && attempt < ATTEMPTS_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = truce__set_walk(walk, &filter, NULL, error);
         if (!walk->again)
             break;
@@ -395,7 +395,7 @@ truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, b
     walk = bson_malloc0(sizeof *walk);
     walk->set = set;
     walk->add = convert_add_document;
-    status = convert_rounds(walk, error);
+    status = convert_passes(walk, error);
     if (!status)
         status = count_odd(set, &walk->left, error);
     if (converted)
@@ -647,7 +647,7 @@ static int by_growth(const void *left, const void *right)
     return a->winner < b->winner ? -1 : 1;
 }
 
-static void leave_place(struct share *share, int list, const struct hit *hit)
+static void leave_element(struct share *share, int list, const struct hit *hit)
 {
     int64_t size = hit->end - hit->start - merge_digits_of(hit->index) - 1;
 
@@ -687,7 +687,7 @@ static size_t merge_divide(const truce_set *set, const struct set_merge *merge,
             const struct hit *hit = &lists[list].hits[h];
 
             if (merge->verdicts[hit->winner] == SET_OPEN)
-                leave_place(&shares[at[hit->winner]], list, hit);
+                leave_element(&shares[at[hit->winner]], list, hit);
         }
     }
     bson_free(at);
@@ -704,7 +704,7 @@ static void take_share(struct outline *outline, const struct share *share)
 }
 
 /* Returns whether everything fits for certain, whatever the lists contain. */
-static bool is_roomy(const bson_t *document, const struct set_merge *merge)
+static bool fits_surely(const bson_t *document, const struct set_merge *merge)
 {
     size_t size = document->len + 1000;
 
@@ -743,7 +743,7 @@ static void choose_fitting(const truce_set *set, const bson_t *document, struct 
     struct outline outline;
     size_t count;
 
-    if (is_roomy(document, merge))
+    if (fits_surely(document, merge))
         return;
     shares = bson_malloc(merge->count * sizeof *shares);
     outline_init(&outline, set, document, lists);
@@ -832,7 +832,7 @@ static bool merge_verdict_is_open(const struct set_merge *merge, size_t winner, 
 /* Copies the old elements, with the winners' elements replaced or dropped. Sets placed[i] for each
  * winner i that is done. Returns whether an element differs. */
 static bool rewrite_elements(const truce_set *set, const struct list *list,
-                             const struct set_merge *merge, bool *placed, struct output *out)
+                             const struct set_merge *merge, bool *written, struct output *out)
 {
     const uint8_t *from = list->value.data + 4, *end = list->value.data + list->value.size - 1;
     uint32_t from_index = 0;
@@ -843,9 +843,9 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
         if (merge->verdicts[hit->winner] != SET_OPEN)
             continue;
         merge_append_run(out, from, hit->start, from_index, hit->index - from_index);
-        if (merge_verdict_is_open(merge, hit->winner, list->adds) && !placed[hit->winner])
+        if (merge_verdict_is_open(merge, hit->winner, list->adds) && !written[hit->winner])
             merge_append_entry(set, merge_winning_operation(merge, hit->winner), out);
-        placed[hit->winner] = true;
+        written[hit->winner] = true;
         from = hit->end;
         from_index = hit->index + 1;
     }
@@ -855,17 +855,17 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
 
 /* Builds the new list. Returns false if it equals the old one. */
 static bool set_merge_write_list(const truce_set *set, const struct list *list,
-                                 const struct set_merge *merge, bool *placed, struct output *out)
+                                 const struct set_merge *merge, bool *written, struct output *out)
 {
     int32_t size = 0;
     bool different = false;
 
-    memset(placed, 0, merge->count);
+    memset(written, 0, merge->count);
     truce__buffer_append(out->bytes, &size, 4);
     if (list->value.type != VALUE_MISSING)
-        different = rewrite_elements(set, list, merge, placed, out);
+        different = rewrite_elements(set, list, merge, written, out);
     for (size_t i = 0; i < merge->count; i++) {
-        if (merge_verdict_is_open(merge, i, list->adds) && !placed[i]) {
+        if (merge_verdict_is_open(merge, i, list->adds) && !written[i]) {
             merge_append_entry(set, merge_winning_operation(merge, i), out);
             different = true;
         }
@@ -877,13 +877,13 @@ static bool set_merge_write_list(const truce_set *set, const struct list *list,
 }
 
 static truce_status merge_write_list(const truce_set *set, const char *field,
-                                     const struct list *list, struct set_merge *merge, bool *placed,
-                                     bson_error_t *error)
+                                     const struct list *list, struct set_merge *merge,
+                                     bool *written, bson_error_t *error)
 {
     struct output out = {.bytes = &merge->scratch->list};
 
     out.bytes->size = 0;
-    if (!set_merge_write_list(set, list, merge, placed, &out))
+    if (!set_merge_write_list(set, list, merge, written, &out))
         return TRUCE_OK;
     if (out.full || out.bytes->size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
@@ -942,7 +942,7 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
     struct buffer *hits = &merge->scratch->hits;
     truce_status status = check_lists(set, list.value, deleted.value, error);
     struct lookup lookup;
-    bool *placed;
+    bool *written;
 
     truce_assert(merge->count > 0);
     bson_init(&merge->change);
@@ -967,10 +967,10 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
     if (merge->changed && merge->whole)
         choose_fitting(set, document, merge, &lookup, (const struct list[]){list, deleted});
     if (merge->changed) {
-        placed = truce__arena_take(&merge->scratch->arena, merge->count * sizeof *placed);
-        status = merge_write_list(set, set->field, &list, merge, placed, error);
+        written = truce__arena_take(&merge->scratch->arena, merge->count * sizeof *written);
+        status = merge_write_list(set, set->field, &list, merge, written, error);
         if (!status)
-            status = merge_write_list(set, set->deleted, &deleted, merge, placed, error);
+            status = merge_write_list(set, set->deleted, &deleted, merge, written, error);
     }
     return status;
 }

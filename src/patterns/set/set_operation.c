@@ -354,8 +354,8 @@ truce_status truce__set_update_answered(truce_set *set, const char *collection,
 {
     truce_status status = TRUCE_UNKNOWN;
 
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = truce_update(set->store, collection, filter, update, options, NULL, error);
         /* DUPLICATE means that two concurrent upserts met, so the update is sent again. */
         if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
@@ -364,11 +364,11 @@ truce_status truce__set_update_answered(truce_set *set, const char *collection,
     return status;
 }
 
-void truce__set_pause(int round)
+void truce__set_pause(int attempt)
 {
-    int64_t limit_ms = round < 8 ? 1 << round : 256;
+    int64_t limit_ms = attempt < 8 ? 1 << attempt : 256;
 
-    if (round > 1)
+    if (attempt > 1)
         truce__clock_sleep_ms((int64_t)(truce__random_entropy() % (uint64_t)limit_ms));
 }
 

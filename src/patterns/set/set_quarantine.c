@@ -23,17 +23,17 @@
 #include "store/decoded_cursor.h"
 #include "store/store.h"
 
-static void quarantine_append_reason(const struct number_fate *fate, const struct set_rank *rank,
-                                     bson_t *document)
+static void quarantine_append_reason(const struct number_outcome *stored_outcome,
+                                     const struct set_rank *rank, bson_t *document)
 {
     char *reason;
 
-    if (fate->voided)
+    if (stored_outcome->voided)
         reason = bson_strdup_printf("number %lld was declared void", (long long)rank->seq);
-    else if (fate->known && rank->seq <= fate->floor)
+    else if (stored_outcome->known && rank->seq <= stored_outcome->floor)
         reason = bson_strdup_printf("its source declared that no number below %lld would come",
-                                    (long long)truce__number_after(fate->floor));
-    else if (!fate->known)
+                                    (long long)truce__number_after(stored_outcome->floor));
+    else if (!stored_outcome->known)
         reason = bson_strdup("its source was not announced before the watermark passed its number");
     else
         reason = bson_strdup("the watermark passed its number, which no consumer recorded");
@@ -59,11 +59,11 @@ void truce__set_quarantine_id(const truce_set *set, const struct set_operation *
 }
 
 void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
-                                    const struct number_fate *fate, bson_t *document)
+                                    const struct number_outcome *stored_outcome, bson_t *document)
 {
     truce__set_quarantine_id(set, operation, document);
     truce__names_append(document, "element", operation->given->element);
-    quarantine_append_reason(fate, &operation->rank, document);
+    quarantine_append_reason(stored_outcome, &operation->rank, document);
     bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
 }
 
@@ -85,14 +85,15 @@ static truce_status quarantine_is_there(truce_set *set, const bson_t *document, 
 }
 
 static truce_status set_quarantine_write(truce_set *set, const struct set_operation *operation,
-                                         const struct number_fate *fate, bson_error_t *error)
+                                         const struct number_outcome *stored_outcome,
+                                         bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER;
     truce_status status = TRUCE_UNKNOWN;
 
-    truce__set_quarantine_document(set, operation, fate, &document);
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
+    truce__set_quarantine_document(set, operation, stored_outcome, &document);
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
         if (status == TRUCE_DUPLICATE)
             status = quarantine_is_there(set, &document, error);
@@ -106,14 +107,15 @@ static truce_status set_quarantine_write(truce_set *set, const struct set_operat
 truce_status truce__set_below(truce_set *set, const struct set_operation *operation,
                               truce_set_outcome *outcome, bson_error_t *error)
 {
-    struct number_fate fate;
-    truce_status status =
-        truce__number_fate(set, operation->rank.source, operation->rank.seq, &fate, error);
+    struct number_outcome stored_outcome;
+    truce_status status = truce__number_outcome(set, operation->rank.source, operation->rank.seq,
+                                                &stored_outcome, error);
 
     if (status)
         return status;
-    *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
-    return fate.recorded ? TRUCE_OK : set_quarantine_write(set, operation, &fate, error);
+    *outcome = stored_outcome.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
+    return stored_outcome.recorded ? TRUCE_OK
+                                   : set_quarantine_write(set, operation, &stored_outcome, error);
 }
 
 truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)

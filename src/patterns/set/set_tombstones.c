@@ -292,7 +292,7 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
 /* ---- the collector --------------------------------------------------------------------------- */
 
 /* How often a collection announces a watermark if a source starts each time. */
-#define ROUNDS 20
+#define ATTEMPTS_MAX 20
 
 /* ---- the watermark that may be used ---- */
 
@@ -330,7 +330,7 @@ static truce_status collect_prove(truce_set *set, struct source_list *list, bson
     struct source_list again = {0};
     truce_status status = truce__sources_load(set, list, error);
 
-    for (int round = 0; !status && round < ROUNDS; round++) {
+    for (int attempt = 0; !status && attempt < ATTEMPTS_MAX; attempt++) {
         bool settled;
 
         status = tombstones_announce(set, list->watermark, error);
@@ -577,7 +577,7 @@ static int64_t set_marks_append(const truce_set *set, const bson_t *document, in
 {
     int64_t count = count_unmarked(set, document, watermark);
     bool has_revision = truce__set_has_revision(document);
-    char *place = bson_strdup_printf("%s.$[m]." MARK, set->field);
+    char *path = bson_strdup_printf("%s.$[m]." MARK, set->field);
     char *seq = bson_strdup_printf("m.%s", set->seq);
     bson_t outer, inner;
 
@@ -586,7 +586,7 @@ static int64_t set_marks_append(const truce_set *set, const bson_t *document, in
         if (has_revision)
             truce__set_revision_append(&outer);
         if (count)
-            bson_append_bool(&outer, place, -1, true);
+            bson_append_bool(&outer, path, -1, true);
         bson_append_document_end(&change->update, &outer);
     }
     if (count) {
@@ -600,7 +600,7 @@ static int64_t set_marks_append(const truce_set *set, const bson_t *document, in
         bson_append_document_end(&outer, &inner);
         bson_append_document_end(&change->array_filters, &outer);
     }
-    bson_free(place);
+    bson_free(path);
     bson_free(seq);
     return count;
 }
@@ -634,8 +634,8 @@ static truce_status mark_all(truce_set *set, bson_error_t *error)
     walk->add = protect_add_document;
     set_sight_append(set, true, &projection);
     status = truce__set_walk(walk, filter, &projection, error);
-    for (int round = 1; !status && walk->again && round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
+    for (int attempt = 1; !status && walk->again && attempt < SET_TRIES_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = truce__set_walk(walk, filter, &projection, error);
     }
     if (!status && walk->first) {

@@ -142,8 +142,8 @@ static truce_status insert_source(truce_set *set, const char *source, bool with_
         bson_append_int64(&document, "first", -1, 1);
         bson_append_int64(&document, "floor", -1, 0);
     }
-    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
+    for (int attempt = 0; truce__repeatable(status) && attempt < SET_TRIES_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = truce_insert(set->store, SET_SOURCES, &document, NULL, error);
     }
     bson_destroy(&document);
@@ -804,7 +804,7 @@ static struct ranges *ranges_of(struct recorded *recorded, const char *source)
 
 /* Returns the cached ranges of a source, and adds the source if it is missing. Empties the cache
  * first if it has no room for the source or for `more` ranges. The caller holds the set's mutex. */
-static struct ranges *recorded_room_for(truce_set *set, const char *source, size_t more)
+static struct ranges *recorded_ranges_of(truce_set *set, const char *source, size_t more)
 {
     struct recorded *recorded = set->recorded;
     struct ranges *ranges;
@@ -830,7 +830,7 @@ static void keep_recorded(truce_set *set, const char *source, const struct range
     if (!more->count)
         return;
     pthread_mutex_lock(&set->mutex);
-    kept = recorded_room_for(set, source, more->count);
+    kept = recorded_ranges_of(set, source, more->count);
     before = kept->count;
     truce__ranges_merge(kept, more);
     set->recorded->ranges += kept->count;
@@ -863,14 +863,14 @@ static void recorded_read_around(truce_set *set, const char *source, int64_t seq
     }
 }
 
-truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
-                                struct number_fate *fate, bson_error_t *error)
+truce_status truce__number_outcome(truce_set *set, const char *source, int64_t seq,
+                                   struct number_outcome *outcome, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
     int narrowest = 0;
     truce_status status;
 
-    *fate = (struct number_fate){0};
+    *outcome = (struct number_outcome){0};
     source_id(set, source, &filter);
     /* Reads the latest state, because an operation whose number is not found goes to the
      * quarantine. */
@@ -879,25 +879,25 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
     if (status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
     } else if (!status) {
-        fate->known = true;
-        fate->floor = truce__field_number(&document, "floor");
+        outcome->known = true;
+        outcome->floor = truce__field_number(&document, "floor");
     }
     bson_destroy(&document);
     bson_destroy(&filter);
     /* Two reads are necessary. While one read goes from page to page, the archiver may write a page
      * that was read already, and then remove a consumer's document before it is read. */
-    for (int i = 0; i < 2 && !status && !fate->recorded; i++) {
+    for (int i = 0; i < 2 && !status && !outcome->recorded; i++) {
         struct progress progress;
 
         status = progress_load(set, source, seq, BLOCK_SHIFT, &progress, error);
-        fate->recorded = !status && truce__ranges_has(&progress.recorded, seq);
-        fate->voided = !status && truce__ranges_has(&progress.voided, seq);
+        outcome->recorded = !status && truce__ranges_has(&progress.recorded, seq);
+        outcome->voided = !status && truce__ranges_has(&progress.voided, seq);
         if (!status)
             keep_recorded(set, source, &progress.recorded);
         narrowest = progress.narrowest;
         progress_release(&progress);
     }
-    if (fate->recorded && narrowest > BLOCK_SHIFT && narrowest < WIDE_SHIFT_MAX)
+    if (outcome->recorded && narrowest > BLOCK_SHIFT && narrowest < WIDE_SHIFT_MAX)
         recorded_read_around(set, source, seq, narrowest);
     return status;
 }
@@ -920,7 +920,7 @@ struct piece {
 
 /* A document that may receive a piece, as it was read. It is identified by the source, the shift,
  * and the number of the block. */
-struct place {
+struct recorded_block {
     const char *source;
     int shift;
     int64_t number;
@@ -938,8 +938,8 @@ struct recording {
     struct piece *pieces;
     size_t count;
     /* The documents, sorted by source, shift, and number. Owned. */
-    struct place *places;
-    size_t places_count;
+    struct recorded_block *blocks;
+    size_t blocks_count;
     /* At least one write was acknowledged. */
     bool wrote;
 };
@@ -950,9 +950,9 @@ static bool progress_is_inside(struct range range, int shift)
     return range.from >> shift == range.to >> shift;
 }
 
-static int progress_compare_places(const void *left, const void *right)
+static int progress_compare_blocks(const void *left, const void *right)
 {
-    const struct place *a = left, *b = right;
+    const struct recorded_block *a = left, *b = right;
     int order = strcmp(a->source, b->source);
 
     if (!order)
@@ -960,24 +960,24 @@ static int progress_compare_places(const void *left, const void *right)
     return order ? order : (a->number > b->number) - (a->number < b->number);
 }
 
-static struct place *find_place(const struct recording *recording, const char *source, int shift,
-                                int64_t number)
+static struct recorded_block *find_block(const struct recording *recording, const char *source,
+                                         int shift, int64_t number)
 {
-    const struct place wanted = {.source = source, .shift = shift, .number = number};
+    const struct recorded_block wanted = {.source = source, .shift = shift, .number = number};
 
-    return recording->places_count ? bsearch(&wanted, recording->places, recording->places_count,
-                                             sizeof wanted, progress_compare_places)
+    return recording->blocks_count ? bsearch(&wanted, recording->blocks, recording->blocks_count,
+                                             sizeof wanted, progress_compare_blocks)
                                    : NULL;
 }
 
-/* Lists the places that the pieces may go to. If `hint`, lists only those of the width that the
+/* Lists the blocks that the pieces may go to. If `hint`, lists only those of the width that the
  * source's last numbers went to. */
-static void list_places(struct recording *recording, bool hint)
+static void list_blocks(struct recording *recording, bool hint)
 {
     size_t kept = 0;
 
-    recording->places = bson_malloc(recording->count * WIDTHS * sizeof *recording->places);
-    recording->places_count = 0;
+    recording->blocks = bson_malloc(recording->count * WIDTHS * sizeof *recording->blocks);
+    recording->blocks_count = 0;
     for (size_t i = 0; i < recording->count; i++) {
         const struct piece *piece = &recording->pieces[i];
         int only = hint ? source_shift(recording->set, piece->source) : 0;
@@ -985,56 +985,56 @@ static void list_places(struct recording *recording, bool hint)
         for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
              shift = progress_narrower(shift)) {
             if (!hint || shift == only)
-                recording->places[recording->places_count++] = (struct place){
+                recording->blocks[recording->blocks_count++] = (struct recorded_block){
                     .source = piece->source, .shift = shift, .number = piece->range.from >> shift};
             if (shift == BLOCK_SHIFT)
                 break;
         }
     }
-    if (recording->places_count)
-        qsort(recording->places, recording->places_count, sizeof *recording->places,
-              progress_compare_places);
-    for (size_t i = 0; i < recording->places_count; i++) {
-        if (!kept || progress_compare_places(&recording->places[kept - 1], &recording->places[i]))
-            recording->places[kept++] = recording->places[i];
+    if (recording->blocks_count)
+        qsort(recording->blocks, recording->blocks_count, sizeof *recording->blocks,
+              progress_compare_blocks);
+    for (size_t i = 0; i < recording->blocks_count; i++) {
+        if (!kept || progress_compare_blocks(&recording->blocks[kept - 1], &recording->blocks[i]))
+            recording->blocks[kept++] = recording->blocks[i];
     }
-    recording->places_count = kept;
+    recording->blocks_count = kept;
 }
 
-static void release_places(struct recording *recording)
+static void release_blocks(struct recording *recording)
 {
-    for (size_t i = 0; i < recording->places_count; i++) {
-        truce__ranges_release(&recording->places[i].ranges);
-        if (recording->places[i].exists)
-            bson_destroy(&recording->places[i].content);
+    for (size_t i = 0; i < recording->blocks_count; i++) {
+        truce__ranges_release(&recording->blocks[i].ranges);
+        if (recording->blocks[i].exists)
+            bson_destroy(&recording->blocks[i].content);
     }
-    bson_free(recording->places);
-    recording->places = NULL;
-    recording->places_count = 0;
+    bson_free(recording->blocks);
+    recording->blocks = NULL;
+    recording->blocks_count = 0;
 }
 
-static truce_status progress_take_place(struct recording *recording, const bson_t *document,
+static truce_status progress_take_block(struct recording *recording, const bson_t *document,
                                         bson_error_t *error)
 {
     struct progress_block block;
-    struct place *place;
+    struct recorded_block *recorded_block;
     truce_status status = truce__progress_read(document, &block, error);
 
     if (status)
         return status;
-    place = find_place(recording, block.source, block.shift, block.number);
-    if (!place || place->exists) {
+    recorded_block = find_block(recording, block.source, block.shift, block.number);
+    if (!recorded_block || recorded_block->exists) {
         truce__ranges_release(&block.ranges);
         return TRUCE_OK;
     }
-    place->exists = true;
-    place->ranges = block.ranges;
-    bson_init(&place->content);
-    bson_copy_to_excluding_noinit(document, &place->content, "_id", NULL);
+    recorded_block->exists = true;
+    recorded_block->ranges = block.ranges;
+    bson_init(&recorded_block->content);
+    bson_copy_to_excluding_noinit(document, &recorded_block->content, "_id", NULL);
     return TRUCE_OK;
 }
 
-/* Reads the documents of all places in which the numbers may be recorded. */
+/* Reads the documents of all blocks in which the numbers may be recorded. */
 static truce_status recording_read_progress(struct recording *recording, bson_error_t *error)
 {
     truce_set *set = recording->set;
@@ -1045,14 +1045,14 @@ static truce_status recording_read_progress(struct recording *recording, bson_er
 
     bson_append_document_begin(&filter, "_id", -1, &in);
     bson_append_array_begin(&in, "$in", -1, &list);
-    for (size_t i = 0; i < recording->places_count; i++) {
-        const struct place *place = &recording->places[i];
+    for (size_t i = 0; i < recording->blocks_count; i++) {
+        const struct recorded_block *recorded_block = &recording->blocks[i];
         char text[16];
         const char *key;
 
         bson_uint32_to_string((uint32_t)i, &key, text, sizeof text);
-        truce__progress_id(set, place->source, place->shift, place->number, recording->consumer,
-                           key, &list);
+        truce__progress_id(set, recorded_block->source, recorded_block->shift,
+                           recorded_block->number, recording->consumer, key, &list);
     }
     bson_append_array_end(&in, &list);
     bson_append_document_end(&filter, &in);
@@ -1061,7 +1061,7 @@ static truce_status recording_read_progress(struct recording *recording, bson_er
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        status = progress_take_place(recording, document, error);
+        status = progress_take_block(recording, document, error);
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -1077,9 +1077,9 @@ static int64_t recorded_to(const struct recording *recording, const struct piece
 
     for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
          shift = progress_narrower(shift)) {
-        const struct place *place =
-            find_place(recording, piece->source, shift, piece->range.from >> shift);
-        int64_t its = place ? truce__ranges_end(&place->ranges, next) : next - 1;
+        const struct recorded_block *recorded_block =
+            find_block(recording, piece->source, shift, piece->range.from >> shift);
+        int64_t its = recorded_block ? truce__ranges_end(&recorded_block->ranges, next) : next - 1;
 
         end = its > end ? its : end;
         if (shift == BLOCK_SHIFT)
@@ -1109,12 +1109,14 @@ static bool progress_put(struct recording *recording, const struct piece *piece)
     for (int shift = WIDE_SHIFT_MAX; progress_is_inside(range, shift);
          shift = progress_narrower(shift)) {
         bool last = shift == BLOCK_SHIFT || !progress_is_inside(range, progress_narrower(shift));
-        struct place *place = find_place(recording, piece->source, shift, range.from >> shift);
+        struct recorded_block *recorded_block =
+            find_block(recording, piece->source, shift, range.from >> shift);
 
-        if (place && (last || place->ranges.count < RANGES_MAX ||
-                      truce__ranges_touch(&place->ranges, range.from, range.to))) {
-            truce__ranges_add(&place->ranges, range.from, range.to);
-            place->changed = true;
+        if (recorded_block &&
+            (last || recorded_block->ranges.count < RANGES_MAX ||
+             truce__ranges_touch(&recorded_block->ranges, range.from, range.to))) {
+            truce__ranges_add(&recorded_block->ranges, range.from, range.to);
+            recorded_block->changed = true;
             source_shift_keep(recording->set, piece->source, shift);
             return true;
         }
@@ -1124,49 +1126,53 @@ static bool progress_put(struct recording *recording, const struct piece *piece)
     return false;
 }
 
-/* Builds the write of a place: {_id, content: as read} -> {$set: {content: with the added
+/* Builds the write of a block: {_id, content: as read} -> {$set: {content: with the added
  * numbers}}, or an insert. */
-static void progress_build(const struct recording *recording, const struct place *place,
-                           bson_t *filter, bson_t *document)
+static void progress_build(const struct recording *recording,
+                           const struct recorded_block *recorded_block, bson_t *filter,
+                           bson_t *document)
 {
     bson_t change;
 
     bson_init(filter);
     bson_init(document);
-    truce__progress_id(recording->set, place->source, place->shift, place->number,
-                       recording->consumer, "_id", place->exists ? filter : document);
-    if (!place->exists) {
-        truce__progress_store(place->shift, place->number, &place->ranges, document);
+    truce__progress_id(recording->set, recorded_block->source, recorded_block->shift,
+                       recorded_block->number, recording->consumer, "_id",
+                       recorded_block->exists ? filter : document);
+    if (!recorded_block->exists) {
+        truce__progress_store(recorded_block->shift, recorded_block->number,
+                              &recorded_block->ranges, document);
         return;
     }
-    bson_concat(filter, &place->content);
+    bson_concat(filter, &recorded_block->content);
     bson_append_document_begin(document, "$set", -1, &change);
-    truce__progress_store(place->shift, place->number, &place->ranges, &change);
+    truce__progress_store(recorded_block->shift, recorded_block->number, &recorded_block->ranges,
+                          &change);
     bson_append_document_end(document, &change);
 }
 
-/* Writes the changed places. Clears *all if one of them was not written. Fails only with an error
+/* Writes the changed blocks. Clears *all if one of them was not written. Fails only with an error
  * that repeating does not help. */
-static truce_status write_places(struct recording *recording, bool *all, bson_error_t *error)
+static truce_status write_blocks(struct recording *recording, bool *all, bson_error_t *error)
 {
     static const truce_bulk_options options = {.unordered = true};
-    truce_write *writes = bson_malloc0(recording->places_count * sizeof *writes);
-    truce_write_outcome *outcomes = bson_malloc0(recording->places_count * sizeof *outcomes);
-    bson_t *documents = bson_malloc(recording->places_count * 2 * sizeof *documents);
+    truce_write *writes = bson_malloc0(recording->blocks_count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(recording->blocks_count * sizeof *outcomes);
+    bson_t *documents = bson_malloc(recording->blocks_count * 2 * sizeof *documents);
     size_t count = 0;
     truce_status first = TRUCE_OK, status = TRUCE_OK;
 
-    for (size_t i = 0; i < recording->places_count; i++) {
-        const struct place *place = &recording->places[i];
+    for (size_t i = 0; i < recording->blocks_count; i++) {
+        const struct recorded_block *recorded_block = &recording->blocks[i];
         bson_t *filter = &documents[2 * count], *document = filter + 1;
 
-        if (!place->changed)
+        if (!recorded_block->changed)
             continue;
-        progress_build(recording, place, filter, document);
+        progress_build(recording, recorded_block, filter, document);
         writes[count++] =
-            (truce_write){.kind = place->exists ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_INSERT,
+            (truce_write){.kind = recorded_block->exists ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_INSERT,
                           .collection = SET_PROGRESS,
-                          .filter = place->exists ? filter : NULL,
+                          .filter = recorded_block->exists ? filter : NULL,
                           .document = document};
     }
     if (count)
@@ -1198,16 +1204,16 @@ static truce_status progress_attempt(struct recording *recording, bool hint, boo
     truce_status status = TRUCE_OK;
 
     *done = true;
-    list_places(recording, hint);
-    if (recording->places_count)
+    list_blocks(recording, hint);
+    if (recording->blocks_count)
         status = recording_read_progress(recording, error);
     for (size_t i = 0; !status && i < recording->count; i++) {
         if (!is_recorded(recording, &recording->pieces[i]))
             *done &= progress_put(recording, &recording->pieces[i]);
     }
-    if (!status && recording->places_count)
-        status = write_places(recording, done, error);
-    release_places(recording);
+    if (!status && recording->blocks_count)
+        status = write_blocks(recording, done, error);
+    release_blocks(recording);
     return status;
 }
 
@@ -1221,8 +1227,8 @@ static truce_status progress_run(struct recording *recording, bson_error_t *erro
         if (status ? !truce__repeatable(status) : done)
             return status;
     }
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
+        truce__set_pause(attempt);
         status = progress_attempt(recording, false, &done, error);
         if (status ? !truce__repeatable(status) : done)
             return status;

@@ -518,7 +518,7 @@ static void build_in_place(const truce_set *set, const struct set_operation *ope
                            bool has_revision, bson_t *filter, bson_t *update)
 {
     struct set_lists lists = set_lists_of(set, operation);
-    char *place = bson_strdup_printf("%s.$", lists.own);
+    char *path = bson_strdup_printf("%s.$", lists.own);
     bson_t change, entry;
 
     truce__set_key_append(set, operation->given->key, filter);
@@ -528,13 +528,13 @@ static void build_in_place(const truce_set *set, const struct set_operation *ope
     form_append_no_bare(set, filter);
     truce__set_free_append(has_revision, filter);
     bson_append_document_begin(update, "$set", -1, &change);
-    bson_append_document_begin(&change, place, -1, &entry);
+    bson_append_document_begin(&change, path, -1, &entry);
     truce__set_entry_append(set, operation, &entry);
     bson_append_document_end(&change, &entry);
     if (has_revision)
         truce__set_revision_append(&change);
     bson_append_document_end(update, &change);
-    bson_free(place);
+    bson_free(path);
 }
 
 /* Builds the update that moves a name from the other list into the own one. */
@@ -667,7 +667,7 @@ static truce_status form_settle(truce_set *set, const struct set_operation *oper
         observed->held = !truce__intent_absent(&document);
     }
     if (!status && observed->held && worker) {
-        status = truce__intent_meet(worker, set->collection, &document, error);
+        status = truce__intent_complete_other(worker, set->collection, &document, error);
     } else if (!status && !observed->held) {
         truce__set_state_read(set, &document, operation->name, &state);
         observed->verdict = truce__set_verdict(&state, &operation->rank);
@@ -686,11 +686,11 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
     bson_error_t refusal = {0};
     int missing = 0;
 
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
         bool applied = false;
         truce_status status;
 
-        truce__set_pause(round);
+        truce__set_pause(attempt);
         status = set->form == TRUCE_SET_FORM_PIPELINE
                      ? send_pipeline(set, operation, &applied, &refusal)
                      : send_classic(set, operation, observed.has_revision, &applied, &refusal);
@@ -723,7 +723,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         /* The call has waited for the commit, up to the worker's deadline, so the tries begin
          * again. */
         if (observed.held)
-            round = 0;
+            attempt = 0;
         if (status || observed.verdict == SET_OPEN)
             continue;
         if (observed.verdict == SET_BELOW)

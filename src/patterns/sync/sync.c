@@ -313,7 +313,7 @@ static bool rule_plain_name(const char *name)
 
 /* ---- one rule -------------------------------------------------------------------------------- */
 
-static truce_status rule_check_place(const truce_sync_rule *rule, const char *what,
+static truce_status rule_check_field(const truce_sync_rule *rule, const char *what,
                                      const char *path, bool may_be_id, bson_error_t *error)
 {
     if (!path || !plain_path(path))
@@ -360,9 +360,9 @@ static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t 
                 "rule \"%s\": the value of \"%s\" in `copies` must be a path in the source, as a "
                 "string",
                 rule->name, to);
-        status = rule_check_place(rule, "a copy", to, false, error);
+        status = rule_check_field(rule, "a copy", to, false, error);
         if (!status)
-            status = rule_check_place(rule, "the copied field", bson_iter_utf8(&iter, NULL), true,
+            status = rule_check_field(rule, "the copied field", bson_iter_utf8(&iter, NULL), true,
                                       error);
         if (!status)
             status = rule_check_apart(rule, &iter, error);
@@ -406,7 +406,7 @@ static truce_status rule_check_rule(const truce_sync_rule *rule, bson_error_t *e
     if (!status)
         status = rule_check_collection(rule, "dependent", rule->dependent, error);
     if (!status)
-        status = rule_check_place(rule, "the reference", rule->reference, true, error);
+        status = rule_check_field(rule, "the reference", rule->reference, true, error);
     if (!status && !rule->copies)
         status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": `copies` is missing", rule->name);
     if (!status)

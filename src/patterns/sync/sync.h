@@ -129,7 +129,8 @@ truce_status truce__sync_take_off(struct sync_work *work, const char *collection
 void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *source,
                                   bson_t *filter);
 /* Appends a filter for the dependents of this source that are outdated. */
-void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *source, bson_t *filter);
+void truce__sync_append_outdated(const struct sync_rule *rule, const bson_t *source,
+                                 bson_t *filter);
 /* Sends an idempotent update until it gets a reply. */
 truce_status truce__sync_write(struct sync_work *work, const char *collection, const bson_t *filter,
                                const bson_t *update, bool multi, int64_t *matched,

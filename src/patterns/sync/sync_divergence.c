@@ -245,7 +245,7 @@ static truce_status walk_check(const struct walk *walk, const bson_t *seen, bson
 
 /* Returns whether a guarded copy suffices. It is correct at any time if the source was read after
  * the dependent. */
-static bool walk_is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *source)
+static bool walk_is_outdated(const struct walk *walk, const bson_t *dependent, const bson_t *source)
 {
     return !walk->rule->feeds && !truce__sync_is_up(walk->rule, dependent, source) &&
            truce__sync_may_copy(walk->rule, dependent, source);
@@ -254,7 +254,7 @@ static bool walk_is_behind(const struct walk *walk, const bson_t *dependent, con
 static truce_status walk_differs(const struct walk *walk, struct page *page, uint32_t at,
                                  const bson_t *source, bson_error_t *error)
 {
-    if (!walk->options->repair || !walk_is_behind(walk, page->dependents[at], source))
+    if (!walk->options->repair || !walk_is_outdated(walk, page->dependents[at], source))
         return walk_check(walk, page->dependents[at], error);
     page->repaired[page->bulk.count] = at;
     truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], source);

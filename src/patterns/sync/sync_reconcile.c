@@ -78,8 +78,7 @@ static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bs
 }
 
 /* Appends the dependents of the batch that are still outdated to an array. */
-static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
-                                      bson_error_t *error)
+static truce_status find_outdated(const struct batch *batch, bson_t *behind, bson_error_t *error)
 {
     bson_t filter, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
@@ -89,7 +88,7 @@ static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
     truce_status status;
 
     which_of(batch, &filter);
-    truce__sync_append_behind(batch->rule, batch->source, &filter);
+    truce__sync_append_outdated(batch->rule, batch->source, &filter);
     BSON_APPEND_INT32(&projection, "_id", 1);
     status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
                         &cursor, error);
@@ -133,7 +132,7 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
         truce__sync_copy(batch->work, batch->rule, batch->source, NULL, &which, &matched, error);
     bson_destroy(&which);
     if (sync_settle_refused(status) || (!status && matched < batch->count)) {
-        status = find_those_behind(batch, &behind, error);
+        status = find_outdated(batch, &behind, error);
         if (!status)
             status = copy_singly(batch, &behind, error);
     }

@@ -322,7 +322,7 @@ static void append_same(const struct sync_rule *rule, const bson_t *source, int6
     bson_destroy(&same_id);
 }
 
-void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *source, bson_t *filter)
+void truce__sync_append_outdated(const struct sync_rule *rule, const bson_t *source, bson_t *filter)
 {
     bson_value_t id = truce__document_id(source);
     bson_t none, one, inner;
@@ -351,7 +351,7 @@ static void copy_append_guard(const struct sync_rule *rule, const bson_t *source
     struct value stamp = seen ? truce__sync_at(seen, rule->copied) : truce__value_missing();
     bson_t any, one, inner;
 
-    truce__sync_append_behind(rule, source, filter);
+    truce__sync_append_outdated(rule, source, filter);
     BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
     BSON_APPEND_DOCUMENT_BEGIN(&any, "0", &one);
     BSON_APPEND_DOCUMENT_BEGIN(&one, rule->copied, &inner);

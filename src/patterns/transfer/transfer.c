@@ -111,8 +111,8 @@ struct at_once {
 
 /* ---- in a commit ----------------------------------------------------------------------------- */
 
-static truce_status commit_meet(struct at_once *once, const bson_value_t *id, const bson_t *there,
-                                bson_error_t *error)
+static truce_status commit_check_existing(struct at_once *once, const bson_value_t *id,
+                                          const bson_t *there, bson_error_t *error)
 {
     char text[200];
 
@@ -168,7 +168,7 @@ static truce_status transfer_check_commit(truce_commit *commit, struct at_once *
         truce_commit_read(commit, once->transfers->collection, &id, &there, error);
 
     if (!status)
-        status = commit_meet(once, &id, &there, error);
+        status = commit_check_existing(once, &id, &there, error);
     else if (status == TRUCE_NOT_FOUND && once->unproved)
         status = truce__fail(TRUCE_INVALID, error, "%s", once->why.message);
     bson_destroy(&there);

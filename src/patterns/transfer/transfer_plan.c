@@ -161,7 +161,7 @@ static truce_status build_check_guard(struct building *building, bson_error_t *e
                   : TRUCE_OK;
 }
 
-static truce_status build_check_place(struct building *building, bson_error_t *error)
+static truce_status build_check_field(struct building *building, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
     const struct reserved *reserved;
@@ -208,7 +208,7 @@ static truce_status check_twice(struct building *building, const bson_t *one, bs
 static truce_status append_parts(struct building *building, bson_t *one, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
-    truce_status status = build_check_place(building, error);
+    truce_status status = build_check_field(building, error);
 
     if (status)
         return status;
@@ -475,8 +475,8 @@ static bool plan_same_id(const bson_value_t *id, const bson_t *document)
     return same;
 }
 
-static void plan_place_document(const struct transfer_plan *plan, uint32_t first,
-                                const bson_t *document, struct transfer_document *documents)
+static void plan_document_at(const struct transfer_plan *plan, uint32_t first,
+                             const bson_t *document, struct transfer_document *documents)
 {
     for (uint32_t i = first; i < plan->count; i++) {
         if (strcmp(plan->entries[i].collection, plan->entries[first].collection) ||
@@ -506,7 +506,7 @@ static truce_status plan_read_collection(truce_transfers *transfers,
         if (!status && !document)
             break;
         if (!status)
-            plan_place_document(plan, first, document, documents);
+            plan_document_at(plan, first, document, documents);
     }
     truce_cursor_close(cursor);
     bson_destroy(&projection);

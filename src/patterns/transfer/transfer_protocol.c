@@ -726,7 +726,7 @@ truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_
     return status;
 }
 
-static truce_status turn_back(struct drive *drive, bson_error_t *error)
+static truce_status drive_undo(struct drive *drive, bson_error_t *error)
 {
     char text[200];
     truce_status status = TRUCE_OK;
@@ -757,7 +757,7 @@ truce_status truce__transfer_undo(truce_transfers *transfers, const bson_value_t
     drive_begin(&drive, transfers, id);
     status = drive_read_again(&drive, error);
     if (!status)
-        status = turn_back(&drive, error);
+        status = drive_undo(&drive, error);
     if (!status)
         status = drive_run(&drive, error);
     drive_end(&drive);

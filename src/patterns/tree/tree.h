@@ -329,7 +329,7 @@ truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error
  * the hold was removed and the version was collected. */
 truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 /* Removes the hold of the snapshot. A failure is ignored, because the lease of the hold ends. */
-void truce__tree_let_go(truce_tree_snapshot *snapshot);
+void truce__tree_release(truce_tree_snapshot *snapshot);
 /* Finds the version of a tag. */
 truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *version,
                                 bson_error_t *error);

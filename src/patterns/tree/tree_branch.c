@@ -1051,7 +1051,7 @@ static truce_status join_publish(struct joining *joining, bson_error_t *error)
 }
 
 /* Returns whether one of the trees has new versions, after a read found collected items. */
-static bool went_on(struct joining *joining)
+static bool trees_have_advanced(struct joining *joining)
 {
     struct tree_from now;
     struct tree_master target = {0}, source = {0};
@@ -1084,7 +1084,7 @@ static truce_status merge_once(struct joining *joining, bson_error_t *error)
         if (joining->differs)
             status = join_publish(joining, error);
     }
-    if (status == TRUCE_EXPIRED && joining->incoming && went_on(joining))
+    if (status == TRUCE_EXPIRED && joining->incoming && trees_have_advanced(joining))
         status = TRUCE_REFUSED;
     if (status && joining->merging.fresh)
         (void)!truce_tree_abandon(joining->merging.fresh, NULL);

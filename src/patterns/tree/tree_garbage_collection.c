@@ -117,7 +117,7 @@ truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t 
     return status;
 }
 
-void truce__tree_let_go(truce_tree_snapshot *snapshot)
+void truce__tree_release(truce_tree_snapshot *snapshot)
 {
     bson_t *filter;
 
@@ -401,7 +401,7 @@ static truce_status collect_settle_all(struct collecting *collecting, bson_error
     truce_status status = TRUCE_OK;
     bool done = true;
 
-    for (int i = 0; !status && i < TREE_SETTLE_ROUND; i++) {
+    for (int i = 0; !status && i < TREE_SETTLE_BATCH; i++) {
         status = truce__tree_settle(collecting->tree, &done, error);
         if (status || !done)
             break;
@@ -430,7 +430,8 @@ static truce_status current_at(struct collecting *collecting, int64_t time_ms, i
 }
 
 /* Finds the first version that the retention keeps. */
-static truce_status first_kept(struct collecting *collecting, int64_t *first, bson_error_t *error)
+static truce_status first_retained(struct collecting *collecting, int64_t *first,
+                                   bson_error_t *error)
 {
     const struct tree_master *master = &collecting->master;
     int64_t by_age = 0;
@@ -486,7 +487,7 @@ static truce_status move_gone(struct collecting *collecting, bson_error_t *error
     const struct tree_master *master = &collecting->master;
     int64_t first, held = INT64_MAX, base = INT64_MAX;
     bool done = true;
-    truce_status status = first_kept(collecting, &first, error);
+    truce_status status = first_retained(collecting, &first, error);
 
     if (!status && first > master->floor)
         status = collecting_raise_field(collecting, "floor", first, &done, error);
@@ -580,7 +581,7 @@ static truce_status collect_superseded(struct collecting *collecting, bson_error
     bool done;
 
     while (!status && version < collecting->master.gone &&
-           collecting->totals->items < TREE_COLLECT_ROUND)
+           collecting->totals->items < TREE_COLLECT_BATCH)
         status = collect_version(collecting, ++version, error);
     if (!status && version > collecting->master.collected)
         status = collecting_raise_field(collecting, "collected", version, &done, error);

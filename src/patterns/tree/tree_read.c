@@ -664,7 +664,7 @@ static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *
     truce_status status;
 
     while ((status = open_once(snapshot, at, &why)) == TRUCE_EXPIRED && current) {
-        truce__tree_let_go(snapshot);
+        truce__tree_release(snapshot);
         truce__tree_leave(snapshot);
     }
     if (status && error)
@@ -702,7 +702,7 @@ void truce_tree_close(truce_tree_snapshot *snapshot)
 {
     if (!snapshot)
         return;
-    truce__tree_let_go(snapshot);
+    truce__tree_release(snapshot);
     truce__tree_leave(snapshot);
     bson_free(snapshot);
 }

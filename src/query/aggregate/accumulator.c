@@ -496,15 +496,15 @@ static truce_status kinds_set_add(struct accumulation *run, void *data,
                                   const struct accumulator_input *input)
 {
     struct list_state *set = data;
-    const uint8_t **place;
+    const uint8_t **position;
 
     if (input->value.type == VALUE_MISSING)
         return TRUCE_OK;
     if (2 * set->count >= set->table_room)
         set_grow(run->arena, set);
-    place = set_find(set, input->value);
-    if (!*place)
-        *place = list_append(run->arena, set, input->value);
+    position = set_find(set, input->value);
+    if (!*position)
+        *position = list_append(run->arena, set, input->value);
     return TRUCE_OK;
 }
 
@@ -700,8 +700,9 @@ static int by_key(const struct kept *kept, const struct accumulator_input *input
 }
 
 /* Returns the number of the first slot that is greater than the input. */
-static uint32_t accumulator_n_place_of(const struct n_state *state,
-                                       const struct accumulator_input *input, order_function *order)
+static uint32_t accumulator_n_position_of(const struct n_state *state,
+                                          const struct accumulator_input *input,
+                                          order_function *order)
 {
     uint32_t low = 0, high = state->count;
 
@@ -731,30 +732,30 @@ static void move_slot(struct n_state *state, uint32_t from, uint32_t to)
 static truce_status keep_front(struct accumulation *run, struct n_state *state,
                                const struct accumulator_input *input, order_function *order)
 {
-    uint32_t place = accumulator_n_place_of(state, input, order), last;
+    uint32_t position = accumulator_n_position_of(state, input, order), last;
 
-    if (accumulator_n_is_full(state) && place == state->count)
+    if (accumulator_n_is_full(state) && position == state->count)
         return TRUCE_OK;
     if (!accumulator_n_is_full(state))
         add_slot(run, state);
     last = state->count - 1;
     set_slot(run, state->slots[last], input);
-    move_slot(state, last, place);
+    move_slot(state, last, position);
     return TRUCE_OK;
 }
 
 static truce_status keep_back(struct accumulation *run, struct n_state *state,
                               const struct accumulator_input *input, order_function *order)
 {
-    uint32_t place = accumulator_n_place_of(state, input, order);
+    uint32_t position = accumulator_n_position_of(state, input, order);
 
     if (!accumulator_n_is_full(state)) {
         add_slot(run, state);
         set_slot(run, state->slots[state->count - 1], input);
-        move_slot(state, state->count - 1, place);
-    } else if (place > 0) {
+        move_slot(state, state->count - 1, position);
+    } else if (position > 0) {
         set_slot(run, state->slots[0], input);
-        move_slot(state, 0, place - 1);
+        move_slot(state, 0, position - 1);
     }
     return TRUCE_OK;
 }

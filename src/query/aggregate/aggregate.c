@@ -79,14 +79,14 @@ static const struct stage_parser outermost = {.table = &stage_table};
 truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
                                  bson_error_t *error)
 {
-    return truce__pipeline_compile(&outermost, truce__value_array(stages), NULL, PLACE_TOP,
+    return truce__pipeline_compile(&outermost, truce__value_array(stages), NULL, CONTEXT_TOP,
                                    pipeline, error);
 }
 
 truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **pipeline,
                                         bson_error_t *error)
 {
-    return truce__pipeline_compile(&outermost, truce__value_array(stages), NULL, PLACE_UPDATE,
+    return truce__pipeline_compile(&outermost, truce__value_array(stages), NULL, CONTEXT_UPDATE,
                                    pipeline, error);
 }
 

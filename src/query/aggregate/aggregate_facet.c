@@ -269,7 +269,7 @@ static truce_status parse_facet(struct stage_parser *parser, const struct fields
             return truce__refuse_value(40171, stages.value, error,
                                        "the stages of $facet's '%s' must be documents", at->key);
     }
-    status = truce__pipeline_compile(parser, at->value, parser->variables, PLACE_FACET,
+    status = truce__pipeline_compile(parser, at->value, parser->variables, CONTEXT_FACET,
                                      &facet.pipeline, error);
     if (status)
         return status;

@@ -357,7 +357,7 @@ static truce_status compile_restriction(struct stage_parser *parser, struct valu
     bson_append_document_end(&first, &match);
     truce__array_close_document(&list, &first);
     status = truce__pipeline_compile(parser, truce__value_array(&stages), parser->variables,
-                                     PLACE_LOOKUP, &stage->restriction, error);
+                                     CONTEXT_LOOKUP, &stage->restriction, error);
     bson_destroy(&stages);
     return status;
 }

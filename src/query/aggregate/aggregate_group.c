@@ -385,7 +385,7 @@ static struct entry *group_find_entry(const struct group_stream *stream,
     return NULL;
 }
 
-static void place_entry(struct group_stream *stream, struct entry *entry)
+static void insert_entry(struct group_stream *stream, struct entry *entry)
 {
     size_t mask = stream->room - 1, at = entry->hash & mask;
 
@@ -400,7 +400,7 @@ static void grow_table(struct group_stream *stream)
     bson_free(stream->table);
     stream->table = bson_malloc0(stream->room * sizeof *stream->table);
     for (struct entry *entry = stream->first; entry; entry = entry->next)
-        place_entry(stream, entry);
+        insert_entry(stream, entry);
 }
 
 static void empty_table(struct group_stream *stream)
@@ -436,7 +436,7 @@ static truce_status group_add_entry(struct group_stream *stream, const struct gr
     if (++stream->count * 2 > stream->room)
         grow_table(stream);
     else
-        place_entry(stream, entry);
+        insert_entry(stream, entry);
     *added = entry;
     return truce__accumulators_begin(&stream->stage->list, states_of(entry), entry->id,
                                      &stream->base.context, error);
@@ -542,7 +542,7 @@ static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
         part = &stream->parts[stream->parts_count++];
         *part = (struct part){stream->writing[i], stream->level + 1};
         stream->writing[i] = (struct spill_file){0};
-        status = truce__spill_turn(&part->file, error);
+        status = truce__spill_end_run(&part->file, error);
         if (status)
             return status;
     }

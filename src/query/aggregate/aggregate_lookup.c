@@ -844,7 +844,7 @@ static truce_status parse_lookup(struct stage_parser *parser, const struct looku
         return status;
     stage->is_constant =
         !stage->on.path && stage->count == stage->outer && !is_random(options->pipeline);
-    return truce__pipeline_compile(parser, options->pipeline, stage->names, PLACE_LOOKUP,
+    return truce__pipeline_compile(parser, options->pipeline, stage->names, CONTEXT_LOOKUP,
                                    &stage->pipeline, error);
 }
 

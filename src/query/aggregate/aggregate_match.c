@@ -294,7 +294,7 @@ static struct stage_parser match_within(const struct stage_parser *parser, struc
     return (struct stage_parser){.table = parser->table,
                                  .pipeline = inner,
                                  .variables = parser->variables,
-                                 .place = PLACE_UNION,
+                                 .context = CONTEXT_UNION,
                                  .depth = parser->depth + 1};
 }
 
@@ -309,7 +309,7 @@ static truce_status filter_inner(const struct stage_parser *parser, const struct
 
     if (!*inner)
         status = truce__pipeline_compile(parser, truce__value_array(&none), parser->variables,
-                                         PLACE_UNION, inner, error);
+                                         CONTEXT_UNION, inner, error);
     bson_destroy(&none);
     if (status)
         return status;

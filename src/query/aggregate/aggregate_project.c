@@ -53,14 +53,14 @@ static truce_status apply_addition(const void *data, struct value document,
                                    bson_error_t *error)
 {
     const struct set_stage *stage = data;
-    struct value places = document;
+    struct value existing = document;
     truce_status status = TRUCE_OK;
 
     if (stage->exclusion)
         status = truce__project_show(stage->exclusion, document, context, &document, error);
     return status
                ? status
-               : truce__addition_apply(stage->addition, document, places, context, result, error);
+               : truce__addition_apply(stage->addition, document, existing, context, result, error);
 }
 
 static void free_addition(void *data)

@@ -127,7 +127,7 @@ truce_status truce__stage_union_with(struct stage_parser *parser, struct value a
     stage = bson_malloc0(sizeof *stage);
     stage->collection = own ? NULL : bson_strdup(truce__stage_text(collection, &length));
     if (pipeline.type)
-        status = truce__pipeline_compile(parser, pipeline, parser->variables, PLACE_UNION,
+        status = truce__pipeline_compile(parser, pipeline, parser->variables, CONTEXT_UNION,
                                          &stage->pipeline, error);
     if (status)
         union_free(stage);

@@ -116,12 +116,12 @@ static void write_free(void *data)
 
 static const struct stage_kind write_kind = {.open = aggregate_write_open, .free = write_free};
 
-static truce_status aggregate_write_check_place(const struct stage_parser *parser, const char *name,
-                                                bson_error_t *error)
+static truce_status aggregate_write_check_context(const struct stage_parser *parser,
+                                                  const char *name, bson_error_t *error)
 {
-    if (parser->place == PLACE_LOOKUP)
+    if (parser->context == CONTEXT_LOOKUP)
         return truce__refuse(51047, error, "%s cannot be used within a $lookup", name);
-    if (parser->place == PLACE_UNION)
+    if (parser->context == CONTEXT_UNION)
         return truce__refuse(31441, error, "%s cannot be used within a $unionWith", name);
     if (!parser->last)
         return truce__refuse(40601, error, "%s must be the last stage of a pipeline", name);
@@ -161,7 +161,7 @@ truce_status truce__stage_out(struct stage_parser *parser, struct value argument
 {
     struct write_stage *stage;
     const char *collection;
-    truce_status status = aggregate_write_check_place(parser, "$out", error);
+    truce_status status = aggregate_write_check_context(parser, "$out", error);
 
     if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
         status = truce__stage_refuse(16990, argument, "$out must name a collection", error);
@@ -273,7 +273,7 @@ truce_status truce__stage_merge(struct stage_parser *parser, struct value argume
 {
     bson_t *options;
     struct write_stage *stage;
-    truce_status status = aggregate_write_check_place(parser, "$merge", error);
+    truce_status status = aggregate_write_check_context(parser, "$merge", error);
 
     if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
         status = truce__stage_refuse(51182, argument,

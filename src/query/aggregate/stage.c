@@ -133,16 +133,16 @@ void truce__stage_insert(struct stage_parser *parser, uint32_t at, const struct 
                          void *data)
 {
     struct pipeline *pipeline = parser->pipeline;
-    struct stage *place;
+    struct stage *context;
 
     if (pipeline->count == pipeline->room) {
         pipeline->room = pipeline->room ? 2 * pipeline->room : 8;
         pipeline->stages =
             bson_realloc(pipeline->stages, pipeline->room * sizeof *pipeline->stages);
     }
-    place = &pipeline->stages[at];
-    memmove(place + 1, place, (pipeline->count++ - at) * sizeof *place);
-    *place = (struct stage){kind, data, parser->from, parser->number};
+    context = &pipeline->stages[at];
+    memmove(context + 1, context, (pipeline->count++ - at) * sizeof *context);
+    *context = (struct stage){kind, data, parser->from, parser->number};
 }
 
 void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data)
@@ -153,9 +153,9 @@ void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kin
 struct stage truce__stage_take(struct stage_parser *parser, uint32_t at)
 {
     struct pipeline *pipeline = parser->pipeline;
-    struct stage *place = &pipeline->stages[at], taken = *place;
+    struct stage *context = &pipeline->stages[at], taken = *context;
 
-    memmove(place, place + 1, (--pipeline->count - at) * sizeof *place);
+    memmove(context, context + 1, (--pipeline->count - at) * sizeof *context);
     return taken;
 }
 
@@ -267,10 +267,10 @@ static truce_status parse_stage(struct stage_parser *parser, struct value stage,
     name = find_name(parser->table, fields.key);
     if (!name)
         return truce__refuse(40324, error, "unknown pipeline stage '%s'", fields.key);
-    if (parser->place == PLACE_UPDATE && !name->in_update)
+    if (parser->context == CONTEXT_UPDATE && !name->in_update)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "%s cannot be used within an update",
                              fields.key);
-    if (parser->place == PLACE_FACET && name->not_in_facet)
+    if (parser->context == CONTEXT_FACET && name->not_in_facet)
         return truce__refuse(40600, error, "%s cannot be used within a $facet", fields.key);
     if (!name->parse)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
@@ -298,13 +298,13 @@ static truce_status parse_stages(struct stage_parser *parser, struct value stage
 }
 
 truce_status truce__pipeline_compile(const struct stage_parser *outer, struct value stages,
-                                     const char *const *variables, enum stage_place place,
+                                     const char *const *variables, enum stage_context context,
                                      struct pipeline **pipeline, bson_error_t *error)
 {
     struct pipeline *made;
     struct stage_parser parser = {.table = outer->table,
                                   .variables = variables,
-                                  .place = place,
+                                  .context = context,
                                   .depth = outer->pipeline ? outer->depth + 1 : 0};
     truce_status status;
 
@@ -314,7 +314,7 @@ truce_status truce__pipeline_compile(const struct stage_parser *outer, struct va
                              "pipelines may be nested at most %d levels deep", PIPELINE_DEPTH_MAX);
     made = bson_malloc0(sizeof *made);
     made->source = truce__stage_copy(stages);
-    made->is_update = place == PLACE_UPDATE;
+    made->is_update = context == CONTEXT_UPDATE;
     parser.pipeline = made;
     status = parse_stages(&parser, truce__value_array(made->source), error);
     if (status)

@@ -113,8 +113,8 @@ struct stage_kind {
      * NULL means never. */
     const char *(*takes)(const void *data, const char *path, size_t *length);
     /* For a stage that passes its input through and appends other documents ($unionWith): returns
-     * the address of their pipeline, which is NULL if they are not filtered or changed. A filter may
-     * move before the stage if it is also added to the end of that pipeline. NULL for any other
+     * the address of their pipeline, which is NULL if they are not filtered or changed. A filter
+     * may move before the stage if it is also added to the end of that pipeline. NULL for any other
      * stage. */
     struct pipeline **(*inner)(void *data);
     /* Returns the filter of a $match, or NULL if the stage is not a $match. */
@@ -139,12 +139,12 @@ struct pipeline {
     bool is_update;
 };
 
-enum stage_place {
-    PLACE_TOP,
-    PLACE_UPDATE,
-    PLACE_FACET,
-    PLACE_LOOKUP,
-    PLACE_UNION,
+enum stage_context {
+    CONTEXT_TOP,
+    CONTEXT_UPDATE,
+    CONTEXT_FACET,
+    CONTEXT_LOOKUP,
+    CONTEXT_UNION,
 };
 
 struct stage_table;
@@ -155,7 +155,7 @@ struct stage_parser {
     struct pipeline *pipeline;
     /* The names of the variables that expressions may use, or NULL. */
     const char *const *variables;
-    enum stage_place place;
+    enum stage_context context;
     /* The number of pipelines around this one. */
     uint32_t depth;
     /* The number of the current stage, and of the first given stage from which its compiled stage
@@ -252,7 +252,7 @@ stage_parse_function truce__stage_merge;
 /* Compiles the array `stages` for the stage that `outer` parses. For a pipeline that is in no
  * other, `outer` has only a table. */
 truce_status truce__pipeline_compile(const struct stage_parser *outer, struct value stages,
-                                     const char *const *variables, enum stage_place place,
+                                     const char *const *variables, enum stage_context context,
                                      struct pipeline **pipeline, bson_error_t *error);
 /* Opens the stages from `first` on over `input`. On failure `input` is freed. */
 truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t first,

@@ -91,7 +91,7 @@ static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t size, bool 
         to[i] = from[turned ? size - 1 - i : i];
 }
 
-static bool is_turned(const struct convert_how *how)
+static bool is_swapped(const struct convert_how *how)
 {
     return how->big_endian != (BSON_BYTE_ORDER == BSON_BIG_ENDIAN);
 }
@@ -120,7 +120,7 @@ static bool read_binary_double(struct value input, const struct convert_how *how
 
     if (binary.size != sizeof single && binary.size != sizeof *number)
         return false;
-    copy_in_order(bytes, binary.bytes, binary.size, is_turned(how));
+    copy_in_order(bytes, binary.bytes, binary.size, is_swapped(how));
     if (binary.size == sizeof *number) {
         memcpy(number, bytes, sizeof *number);
         return true;

@@ -346,7 +346,7 @@ static truce_status growth_end(struct growth *growth, struct evaluation *run, st
 
 /* Runs one step: *value is the content of the variable and becomes the body's result. The old
  * content is no longer valid. */
-static truce_status growth_turn(struct growth *growth, const struct expression_node *body,
+static truce_status growth_step(struct growth *growth, const struct expression_node *body,
                                 struct evaluation *run, struct value *value)
 {
     while (growth_is_operator(body, "$cond")) {
@@ -686,7 +686,7 @@ static bool is_deeper(struct value value, int levels)
 
 /* Evaluates the body of a $reduce for one element. Checks the nesting of the value, and compacts
  * the memory when most of it is unused. */
-static truce_status reduce_turn(const struct expression_node *node, struct reduction *reduction,
+static truce_status reduce_step(const struct expression_node *node, struct reduction *reduction,
                                 struct value item, struct value *value)
 {
     struct evaluation *run = &reduction->run;
@@ -696,7 +696,7 @@ static truce_status reduce_turn(const struct expression_node *node, struct reduc
     run->slots[node->slot] = item;
     run->slots[node->slot + 1] = before;
     if (reduction->grows)
-        status = growth_turn(&reduction->growth, node->operands[REDUCE_BODY], run, value);
+        status = growth_step(&reduction->growth, node->operands[REDUCE_BODY], run, value);
     else
         status = truce__expression_run(node->operands[REDUCE_BODY], run, value);
     if (!status)
@@ -725,7 +725,7 @@ static truce_status reduce_items(const struct expression_node *node, struct eval
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields))
-        status = reduce_turn(node, &reduction, fields.value, value);
+        status = reduce_step(node, &reduction, fields.value, value);
     if (!status)
         status = growth_end(&reduction.growth, &reduction.run, value);
     if (!status && (reduction.run.arena != run->arena || reduction.growth.begun) && value->size) {

@@ -440,8 +440,8 @@ static truce_status apply_abs(const struct expression_node *node, struct evaluat
 
 /* -- $round, $trunc --------------------------------------------------------------------------- */
 
-#define PLACES_MIN (-20)
-#define PLACES_MAX 100
+#define DIGITS_MIN (-20)
+#define DIGITS_MAX 100
 
 struct rounding {
     _IDEC_round mode;
@@ -453,10 +453,10 @@ static const struct rounding trunc_rule = {BID_ROUNDING_TO_ZERO, trunc};
 
 /* Returns the decimal with its last digit at 10^-places, or the decimal itself if that needs more
  * digits than exist. */
-static decimal math_quantize(decimal number, int places, const struct rounding *rule)
+static decimal math_quantize(decimal number, int digits, const struct rounding *rule)
 {
     _IDEC_flags flags = 0;
-    decimal quantum = bid128_scalbn(bid128_from_int64(1), -places, BID_ROUNDING_TO_NEAREST, &flags);
+    decimal quantum = bid128_scalbn(bid128_from_int64(1), -digits, BID_ROUNDING_TO_NEAREST, &flags);
     decimal result;
 
     if (bid128_isInf(number) || bid128_isNaN(number))
@@ -466,8 +466,8 @@ static decimal math_quantize(decimal number, int places, const struct rounding *
     return flags & BID_INVALID_EXCEPTION ? number : result;
 }
 
-static truce_status read_places(const struct expression_node *node, struct evaluation *run,
-                                struct value value, int *places)
+static truce_status read_digits(const struct expression_node *node, struct evaluation *run,
+                                struct value value, int *digits)
 {
     int64_t wide;
 
@@ -477,25 +477,25 @@ static truce_status read_places(const struct expression_node *node, struct evalu
     if (truce__number_is_nan(value) || fabs(truce__number_to_double(value)) >= 0x1p63)
         return truce__refuse_value(31109, value, run->error,
                                    "the position of %s must be from %d to %d",
-                                   truce__expression_name(node), PLACES_MIN, PLACES_MAX);
+                                   truce__expression_name(node), DIGITS_MIN, DIGITS_MAX);
     if (!truce__number_to_int64(value, &wide))
         return truce__refuse_value(51082, value, run->error,
                                    "the position of %s must be an integer",
                                    truce__expression_name(node));
-    if (wide < PLACES_MIN || wide > PLACES_MAX)
+    if (wide < DIGITS_MIN || wide > DIGITS_MAX)
         return truce__refuse(51083, run->error,
                              "the position of %s must be from %d to %d, not %" PRId64,
-                             truce__expression_name(node), PLACES_MIN, PLACES_MAX, wide);
-    *places = (int)wide;
+                             truce__expression_name(node), DIGITS_MIN, DIGITS_MAX, wide);
+    *digits = (int)wide;
     return TRUCE_OK;
 }
 
 static truce_status round_integer(const struct expression_node *node, struct evaluation *run,
-                                  struct value number, int places, struct value *result)
+                                  struct value number, int digits, struct value *result)
 {
     _IDEC_flags flags = 0;
     decimal rounded =
-        math_quantize(bid128_from_int64(truce__value_integer(number)), places, node->extra);
+        math_quantize(bid128_from_int64(truce__value_integer(number)), digits, node->extra);
     int64_t whole = bid128_to_int64_int(rounded, &flags);
 
     if (flags & BID_INVALID_EXCEPTION)
@@ -505,23 +505,23 @@ static truce_status round_integer(const struct expression_node *node, struct eva
     return TRUCE_OK;
 }
 
-static double round_double(double number, int places, const struct rounding *rule)
+static double round_double(double number, int digits, const struct rounding *rule)
 {
     _IDEC_flags flags = 0;
     decimal exact;
 
     if (!isfinite(number))
         return number;
-    if (places == 0)
+    if (digits == 0)
         return rule->of_double(number);
     exact = binary64_to_bid128(number, BID_ROUNDING_TO_NEAREST, &flags);
-    return bid128_to_binary64(math_quantize(exact, places, rule), BID_ROUNDING_TO_NEAREST, &flags);
+    return bid128_to_binary64(math_quantize(exact, digits, rule), BID_ROUNDING_TO_NEAREST, &flags);
 }
 
 static truce_status math_apply_round(const struct expression_node *node, struct evaluation *run,
                                      const struct value *operands, struct value *result)
 {
-    int places = 0;
+    int digits = 0;
     truce_status status = TRUCE_OK;
 
     if (truce__value_is_nullish(operands[0]))
@@ -531,19 +531,19 @@ static truce_status math_apply_round(const struct expression_node *node, struct 
     if (node->count > 1 && truce__value_is_nullish(operands[1]))
         return truce__evaluation_null(result);
     if (node->count > 1)
-        status = read_places(node, run, operands[1], &places);
+        status = read_digits(node, run, operands[1], &digits);
     if (status)
         return status;
     if (operands[0].type == BSON_TYPE_DECIMAL128)
         *result =
-            math_decimal_value(run, math_quantize(math_decimal(operands[0]), places, node->extra));
+            math_decimal_value(run, math_quantize(math_decimal(operands[0]), digits, node->extra));
     else if (operands[0].type == BSON_TYPE_DOUBLE)
         *result = truce__value_from_double(
-            run->arena, round_double(truce__value_double(operands[0]), places, node->extra));
-    else if (places >= 0)
+            run->arena, round_double(truce__value_double(operands[0]), digits, node->extra));
+    else if (digits >= 0)
         *result = operands[0];
     else
-        return round_integer(node, run, operands[0], places, result);
+        return round_integer(node, run, operands[0], digits, result);
     return TRUCE_OK;
 }
 

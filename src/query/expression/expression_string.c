@@ -443,26 +443,27 @@ struct replaced {
 
 /* Finds the next match at or after `from`. An empty pattern matches before each character and at
  * the end. */
-static truce_status next_place(const struct replacement *replacement, struct evaluation *run,
-                               const char *from, struct replaced *place)
+static truce_status next_occurrence(const struct replacement *replacement, struct evaluation *run,
+                                    const char *from, struct replaced *occurrence)
 {
     const char *end = replacement->text + replacement->length;
     struct regex_span span;
     bool found = false;
     truce_status status;
 
-    *place = (struct replaced){NULL, replacement->find_length};
+    *occurrence = (struct replaced){NULL, replacement->find_length};
     if (from > end)
         return TRUCE_OK;
     if (!replacement->regex) {
-        place->at = memmem(from, (size_t)(end - from), replacement->find, replacement->find_length);
+        occurrence->at =
+            memmem(from, (size_t)(end - from), replacement->find, replacement->find_length);
         return TRUCE_OK;
     }
     status = truce__regex_find(replacement->regex, replacement->text, replacement->length,
                                (size_t)(from - replacement->text), run->context->budget, &found,
                                &span, 1, run->error);
     if (!status && found)
-        *place = (struct replaced){replacement->text + span.start, span.end - span.start};
+        *occurrence = (struct replaced){replacement->text + span.start, span.end - span.start};
     return status;
 }
 
@@ -476,21 +477,21 @@ static truce_status string_replace(const struct replacement *replacement, struct
 
     *total = 0;
     do {
-        struct replaced place;
+        struct replaced occurrence;
         size_t before;
 
-        status = next_place(replacement, run, from, &place);
-        if (status || !place.at)
+        status = next_occurrence(replacement, run, from, &occurrence);
+        if (status || !occurrence.at)
             break;
-        before = (size_t)(place.at - at);
+        before = (size_t)(occurrence.at - at);
         if (to) {
             memcpy(to + *total, at, before);
             memcpy(to + *total + before, replacement->by, replacement->by_length);
         }
         *total += before + replacement->by_length;
-        from = at = place.at + place.length;
-        if (!place.length)
-            from += place.at < end ? character_length(place.at, end) : 1;
+        from = at = occurrence.at + occurrence.length;
+        if (!occurrence.length)
+            from += occurrence.at < end ? character_length(occurrence.at, end) : 1;
     } while (replacement->all);
     if (to)
         memcpy(to + *total, at, (size_t)(end - at));

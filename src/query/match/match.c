@@ -277,7 +277,7 @@ static bool match_table_any(const struct match_node *node, struct value value,
     return any;
 }
 
-static bool meets_all(const struct match_table *table, const uint64_t *hits)
+static bool matches_all(const struct match_table *table, const uint64_t *hits)
 {
     for (uint32_t i = 0; i < table->groups_count; i++) {
         const struct group *group = &table->groups[i];
@@ -295,7 +295,7 @@ static bool match_table_holds(const struct match_node *node, struct value value,
 {
     const struct match_table *table = node->extra;
     uint64_t *hits = find_hits(table, value, test, run);
-    bool all = meets_all(table, hits) && run->status == TRUCE_OK;
+    bool all = matches_all(table, hits) && run->status == TRUCE_OK;
 
     bson_free(hits);
     return all;
@@ -490,7 +490,7 @@ static bool test_elements(const struct match_node *node, struct value value, str
             all = objects ? truce__match_node_test(node->children[i], fields.value, run)
                           : match_element_test(node->children[i], fields.value, run);
         if (all) {
-            run->place = (struct match_place){value, index};
+            run->position = (struct match_position){value, index};
             return true;
         }
     }
@@ -595,7 +595,7 @@ static bool visit_element(const struct match_node *node, struct value array, str
     const struct path_part *next = node->path.parts + part;
 
     if (element.type == BSON_TYPE_DOCUMENT && match_visit(node, element, part, run)) {
-        run->place = (struct match_place){array, index};
+        run->position = (struct match_position){array, index};
         return true;
     }
     if (next->index != index)
@@ -624,7 +624,7 @@ static bool match_visit_array(const struct match_node *node, struct value array,
             if (visit_element(node, array, fields.value, index, part, run))
                 return true;
         } else if (match_leaf_test(node, fields.value, run)) {
-            run->place = (struct match_place){array, index};
+            run->position = (struct match_position){array, index};
             return true;
         }
     }
@@ -655,12 +655,12 @@ static bool test_schema(const struct match_node *node, struct value value, struc
 static bool any_child(const struct match_node *node, struct value value, match_node_test *test,
                       struct match_run *run)
 {
-    struct match_place place = run->place;
+    struct match_position position = run->position;
     bool any = node->extra && match_table_any(node, value, test, run);
 
     for (uint32_t i = 0; !node->extra && i < node->children_count && !any; i++)
         any = truce__match_spend(run, 1) && test(node->children[i], value, run);
-    run->place = place;
+    run->position = position;
     return any;
 }
 
@@ -670,7 +670,7 @@ static inline bool has_path(const struct match_node *node)
 }
 
 /* Returns the position of a kind in the order in which MongoDB tests the conditions of an AND. */
-static int place_rank(enum match_kind kind)
+static int position_rank(enum match_kind kind)
 {
     static const enum match_kind order[] = {
         MATCH_ELEM_OBJECT, MATCH_ELEM_VALUE, MATCH_SIZE, MATCH_EQ,    MATCH_LTE,
@@ -684,9 +684,9 @@ static int place_rank(enum match_kind kind)
 }
 
 /* Returns whether the position of `child` counts, and not that of `before`, the child before it. */
-static bool place_wins(const struct match_node *child, const struct match_node *before)
+static bool position_wins(const struct match_node *child, const struct match_node *before)
 {
-    int order = place_rank(child->kind) - place_rank(before->kind);
+    int order = position_rank(child->kind) - position_rank(before->kind);
 
     return (order ? order : strcmp(child->path.text, before->path.text)) >= 0;
 }
@@ -712,25 +712,25 @@ static bool pinned_holds(const struct match_node *node, const struct path *path,
     return run->status == TRUCE_OK;
 }
 
-/* Returns the position of the first element of the array of `place` that meets all conditions on
- * that array, or `place` if no element does. */
-static struct match_place shared_place(const struct match_node *node, const struct path *path,
-                                       struct match_place place, struct value value,
-                                       match_node_test *test, struct match_run *run)
+/* Returns the position of the first element of the array of `position` that meets all conditions on
+ * that array, or `position` if no element does. */
+static struct match_position shared_position(const struct match_node *node, const struct path *path,
+                                             struct match_position position, struct value value,
+                                             match_node_test *test, struct match_run *run)
 {
-    struct match_place outer = run->pinned;
-    struct fields fields = truce__fields(place.array);
+    struct match_position outer = run->pinned;
+    struct fields fields = truce__fields(position.array);
     bool found = false;
 
-    run->pinned = (struct match_place){place.array, -1};
+    run->pinned = (struct match_position){position.array, -1};
     while (!found && run->status == TRUCE_OK && truce__fields_next(&fields)) {
         run->pinned.index++;
         found = pinned_holds(node, path, value, test, run);
     }
     if (found)
-        place = run->pinned;
+        position = run->pinned;
     run->pinned = outer;
-    return place;
+    return position;
 }
 
 /* Returns whether all children hold, and sets the position for positional operators (rules 4 and
@@ -738,7 +738,7 @@ static struct match_place shared_place(const struct match_node *node, const stru
 static bool all_children(const struct match_node *node, struct value value, match_node_test *test,
                          struct match_run *run)
 {
-    struct match_place place = run->place;
+    struct match_position position = run->position;
     const struct match_node *winner = NULL;
     bool differ = false;
 
@@ -749,21 +749,21 @@ static bool all_children(const struct match_node *node, struct value value, matc
 
         if (node->extra && !match_table_is_direct(node->extra, i))
             continue;
-        run->place.index = -1;
+        run->position.index = -1;
         if (!truce__match_spend(run, 1) || !test(child, value, run))
             return false;
-        if (run->place.index < 0)
+        if (run->position.index < 0)
             continue;
-        differ = differ || (winner && (run->place.index != place.index ||
-                                       run->place.array.data != place.array.data));
-        if (winner && !place_wins(child, winner))
+        differ = differ || (winner && (run->position.index != position.index ||
+                                       run->position.array.data != position.array.data));
+        if (winner && !position_wins(child, winner))
             continue;
         winner = child;
-        place = run->place;
+        position = run->position;
     }
     if (differ)
-        place = shared_place(node, &winner->path, place, value, test, run);
-    run->place = place;
+        position = shared_position(node, &winner->path, position, value, test, run);
+    run->position = position;
     return run->status == TRUCE_OK;
 }
 
@@ -854,13 +854,13 @@ truce_status truce__match_test(const struct match *match, struct value document,
 {
     struct match_run run = {.context = context,
                             .error = error,
-                            .place.index = -1,
+                            .position.index = -1,
                             .budget = context ? context->budget : NULL};
     bool matched = test_subject(match, document, &run);
 
     truce__field_finder_release(&run.finder);
     result->matched = matched && run.status == TRUCE_OK;
-    result->array_index = result->matched ? run.place.index : -1;
+    result->array_index = result->matched ? run.position.index : -1;
     return run.status;
 }
 

@@ -27,7 +27,7 @@ struct match {
 
 /* An element of the outermost array on a condition's path. An index of -1 means that the path led
  * through no array. */
-struct match_place {
+struct match_position {
     struct value array;
     int64_t index;
 };
@@ -38,9 +38,9 @@ struct match_run {
     bson_error_t *error;
     truce_status status;
     /* The position at which the conditions so far have matched. */
-    struct match_place place;
+    struct match_position position;
     /* Conditions see only this element of the array. */
-    struct match_place pinned;
+    struct match_position pinned;
     /* The number of elements that were entered both by name and by number. */
     uint32_t forks;
     struct budget *budget;

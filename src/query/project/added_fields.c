@@ -226,7 +226,7 @@ struct run {
 };
 
 static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
-                                 struct value places);
+                                 struct value existing);
 
 static truce_status added_compute(struct run *run, const struct node *node)
 {
@@ -277,13 +277,13 @@ static truce_status added_find_field(struct run *run, struct value document,
     return truce__budget_spend(run->context->budget, steps, run->error);
 }
 
-/* Walks the existing fields in their order. A field that only `places` has is no longer in the
+/* Walks the existing fields in their order. A field that only `existing` has is no longer in the
  * document. */
 static truce_status apply_present(struct run *run, const struct node *node, struct value document,
-                                  struct value places, bool *present)
+                                  struct value existing, bool *present)
 {
-    struct fields fields = truce__fields(places);
-    bool all = places.data == document.data;
+    struct fields fields = truce__fields(existing);
+    bool all = existing.data == document.data;
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields)) {
@@ -303,14 +303,14 @@ static truce_status apply_present(struct run *run, const struct node *node, stru
 }
 
 static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
-                                 struct value places)
+                                 struct value existing)
 {
     bool *present = truce__arena_take(run->context->arena, node->names.count);
     truce_status status = TRUCE_OK;
 
     memset(present, 0, node->names.count);
-    if (places.type == BSON_TYPE_DOCUMENT)
-        status = apply_present(run, node, document, places, present);
+    if (existing.type == BSON_TYPE_DOCUMENT)
+        status = apply_present(run, node, document, existing, present);
     for (const struct node *child = node->first; child && !status; child = child->next) {
         if (!present[child->number])
             status = apply_node(run, child, truce__value_missing());
@@ -319,7 +319,7 @@ static truce_status apply_fields(struct run *run, const struct node *node, struc
 }
 
 truce_status truce__addition_apply(const struct addition *addition, struct value document,
-                                   struct value places, struct query_context *context,
+                                   struct value existing, struct query_context *context,
                                    struct value *result, bson_error_t *error)
 {
     struct builder builder;
@@ -327,10 +327,10 @@ truce_status truce__addition_apply(const struct addition *addition, struct value
     struct field_finder finder = {NULL};
     truce_status status;
 
-    truce_assert(document.type == BSON_TYPE_DOCUMENT && places.type == BSON_TYPE_DOCUMENT);
+    truce_assert(document.type == BSON_TYPE_DOCUMENT && existing.type == BSON_TYPE_DOCUMENT);
     truce__builder_begin(&builder, context->arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
     context->finder = &finder;
-    status = apply_fields(&run, &addition->root, document, places);
+    status = apply_fields(&run, &addition->root, document, existing);
     context->finder = NULL;
     truce__field_finder_release(&finder);
     return status ? status : truce__builder_finish(&builder, result, error);

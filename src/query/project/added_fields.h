@@ -16,11 +16,11 @@ truce_status truce__addition_new(struct value specification, const char *const *
 bool truce__addition_has(const struct addition *addition, const char *field, uint32_t length);
 void truce__addition_free(struct addition *addition);
 
-/* Returns the document with the added fields, in context->arena. `places` is the document itself,
+/* Returns the document with the added fields, in context->arena. `existing` is the document itself,
  * or an earlier form of it with more fields: a field that is removed there and added here gets its
  * old place. */
 truce_status truce__addition_apply(const struct addition *addition, struct value document,
-                                   struct value places, struct query_context *context,
+                                   struct value existing, struct query_context *context,
                                    struct value *result, bson_error_t *error);
 
 #endif

@@ -122,9 +122,9 @@ struct shown {
 struct shown_list {
     struct shown *items;
     uint32_t count;
-    /* places[i]: the number (from 1) of the item of branch i, or 0 if the branch has no item yet.
+    /* slots[i]: the number (from 1) of the item of branch i, or 0 if the branch has no item yet.
      * NULL if no branch is computed. */
-    uint32_t *places;
+    uint32_t *slots;
 };
 
 static truce_status project_show(const struct walk *walk, const struct project_node *node,
@@ -282,25 +282,25 @@ static truce_status add_computed(const struct walk *walk, const struct project_n
 {
     for (uint32_t i = 0; i < node->count; i++) {
         const struct project_branch *branch = &node->branches[i];
-        struct shown *place = list->places[i] ? &list->items[list->places[i] - 1] : NULL;
+        struct shown *slot = list->slots[i] ? &list->items[list->slots[i] - 1] : NULL;
         struct value value;
         truce_status status;
 
         if (branch->kind == PROJECT_COMPUTED || branch->kind == PROJECT_ELEM_MATCH)
             status = project_compute(walk, branch, &value, error);
-        else if (branch->kind == PROJECT_NODE && branch->as.node->computed && !place)
+        else if (branch->kind == PROJECT_NODE && branch->as.node->computed && !slot)
             status =
                 project_show(walk, branch->as.node, truce__value_missing(), way, &value, error);
         else
             continue;
         if (status)
             return status;
-        if (!place) {
-            place = &list->items[list->count++];
-            place->name = branch->name;
-            place->length = branch->length;
+        if (!slot) {
+            slot = &list->items[list->count++];
+            slot->name = branch->name;
+            slot->length = branch->length;
         }
-        place->value = value;
+        slot->value = value;
     }
     return TRUCE_OK;
 }
@@ -332,8 +332,8 @@ static truce_status show_document(const struct walk *walk, const struct project_
     truce_status status = TRUCE_OK;
 
     if (node->computed) {
-        list.places = truce__arena_take(walk->context->arena, node->count * sizeof *list.places);
-        memset(list.places, 0, node->count * sizeof *list.places);
+        list.slots = truce__arena_take(walk->context->arena, node->count * sizeof *list.slots);
+        memset(list.slots, 0, node->count * sizeof *list.slots);
     }
     if (document.type == BSON_TYPE_DOCUMENT) {
         fields = truce__fields(document);
@@ -348,8 +348,8 @@ static truce_status show_document(const struct walk *walk, const struct project_
             if (shown->value.type == VALUE_MISSING)
                 continue;
             list.count++;
-            if (branch && list.places && !list.places[branch - node->branches])
-                list.places[branch - node->branches] = list.count;
+            if (branch && list.slots && !list.slots[branch - node->branches])
+                list.slots[branch - node->branches] = list.count;
         }
     }
     if (!status && node->computed)

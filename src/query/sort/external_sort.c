@@ -376,7 +376,7 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
             status = step_heap(sorter, error);
     }
     if (!status)
-        status = truce__spill_turn(&merged.file, error);
+        status = truce__spill_end_run(&merged.file, error);
     if (status) {
         truce__spill_release(&merged.file);
         return status;
@@ -423,7 +423,7 @@ static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
     for (size_t i = 0; i < sorter->count && !status; i++)
         status = sorter_write_row(run, sorter->rows[i], error);
     if (!status)
-        status = truce__spill_turn(&run->file, error);
+        status = truce__spill_end_run(&run->file, error);
     empty_rows(sorter);
     return status ? status : merge_full_levels(sorter, error);
 }

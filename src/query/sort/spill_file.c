@@ -50,7 +50,7 @@ truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t
     return file->buffer.size >= BUFFER_BYTES ? spill_flush(file, error) : TRUCE_OK;
 }
 
-truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error)
+truce_status truce__spill_end_run(struct spill_file *file, bson_error_t *error)
 {
     truce_status status = spill_flush(file, error);
 

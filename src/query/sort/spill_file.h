@@ -50,7 +50,7 @@ truce_status truce__spill_begin(struct spill_file *file, const struct spill_opti
 truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t size,
                               bson_error_t *error);
 /* Switches from writing to reading. */
-truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error);
+truce_status truce__spill_end_run(struct spill_file *file, bson_error_t *error);
 /* Sets *bytes to the next record, borrowed until the next call, or to NULL at the end. Fails with
  * TRUCE_CORRUPT if the file is truncated. */
 truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_t *size,

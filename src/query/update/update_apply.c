@@ -6,11 +6,11 @@
  * new fields are appended in MongoDB's order. Changes are recorded as edits (below). The walk never
  * changes the document itself, so an error needs no undo.
  *
- *     visit   an existing place: an element of the old document
- *     build   a missing place: returns the value to append there, or none
+ *     visit   an existing target: an element of the old document
+ *     build   a missing target: returns the value to append there, or none
  *
  * Each visit returns the number of bytes by which its element grew (`delta`); a container that grew
- * gets an edit of its length. A place may be visited with several nodes at once (update_parse.h).
+ * gets an edit of its length. A target may be visited with several nodes at once (update_parse.h).
  *
  * Rules
  *   1. Through a document a path goes by name, through an array by number. Other values end it:
@@ -28,23 +28,23 @@
 
 /* ---- new values ------------------------------------------------------------------------------ */
 
-static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
+static truce_status truce__update_build(struct update_run *run, const struct update_target *target,
                                         const struct update_node *const *nodes, uint32_t count,
                                         bool viable, struct value *built, bson_error_t *error);
-static truce_status update_visit(struct update_run *run, const struct update_place *place,
+static truce_status update_visit(struct update_run *run, const struct update_target *target,
                                  const struct update_node *const *nodes, uint32_t count,
                                  int64_t *delta, bson_error_t *error);
 
-static truce_status not_viable(const struct update_place *place, bson_error_t *error)
+static truce_status not_viable(const struct update_target *target, bson_error_t *error)
 {
-    const struct update_place *holder = place->up;
+    const struct update_target *holder = target->up;
     char path[256], value[128];
 
     while (holder->value.type == VALUE_MISSING)
         holder = holder->up;
     return truce__refuse(CODE_PATH_NOT_VIABLE, error,
                          "cannot create '%s': the value above it is %s, which has no fields",
-                         truce__update_place_show(place, path, sizeof path),
+                         truce__update_target_show(target, path, sizeof path),
                          truce__value_show(holder->value, value, sizeof value));
 }
 
@@ -52,7 +52,7 @@ static truce_status not_viable(const struct update_place *place, bson_error_t *e
  * the document too large. */
 static truce_status update_check_stored(const struct update_run *run,
                                         const struct update_leaf *leaf,
-                                        const struct update_place *place, struct value new,
+                                        const struct update_target *target, struct value new,
                                         bson_error_t *error)
 {
     uint32_t depth = leaf->depth;
@@ -60,9 +60,9 @@ static truce_status update_check_stored(const struct update_run *run,
 
     if (leaf->operator->apply == truce__update_rename)
         depth = truce__update_depth(new);
-    if (place->level + depth > TRUCE_DOCUMENT_DEPTH_MAX)
+    if (target->level + depth > TRUCE_DOCUMENT_DEPTH_MAX)
         return truce__refuse(CODE_OVERFLOW, error, "'%s' would nest deeper than %d",
-                             truce__update_place_show(place, path, sizeof path),
+                             truce__update_target_show(target, path, sizeof path),
                              TRUCE_DOCUMENT_DEPTH_MAX);
     if (run->inserted > 2 * (uint64_t)TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
@@ -72,14 +72,14 @@ static truce_status update_check_stored(const struct update_run *run,
 }
 
 static truce_status update_check_name(const struct update_run *run,
-                                      const struct update_place *place, bson_error_t *error)
+                                      const struct update_target *target, bson_error_t *error)
 {
-    if (run->insert || place->level != 1 || place->length == 0 || place->name[0] != '$')
+    if (run->insert || target->level != 1 || target->length == 0 || target->name[0] != '$')
         return TRUCE_OK;
     return truce__refuse(CODE_DOLLAR_PREFIXED_FIELD_NAME, error,
                          "the field '%.*s' begins with '$', which an update cannot store at the "
                          "top level",
-                         (int)place->length, place->name);
+                         (int)target->length, target->name);
 }
 
 static bool update_is_idle(const struct update_run *run, const struct update_leaf *leaf)
@@ -88,7 +88,7 @@ static bool update_is_idle(const struct update_run *run, const struct update_lea
 }
 
 static truce_status build_leaf(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, bool viable, struct value *built,
+                               const struct update_target *target, bool viable, struct value *built,
                                bson_error_t *error)
 {
     unsigned flags = leaf->operator->flags;
@@ -97,11 +97,12 @@ static truce_status build_leaf(struct update_run *run, const struct update_leaf 
     if (update_is_idle(run, leaf))
         return TRUCE_OK;
     if (!(flags & UPDATE_CREATES))
-        return viable || (flags & UPDATE_LENIENT) ? TRUCE_OK : not_viable(place, error);
-    status = leaf->operator->apply(run, leaf, place, place->value, built, error);
+        return viable || (flags & UPDATE_LENIENT) ? TRUCE_OK : not_viable(target, error);
+    status = leaf->operator->apply(run, leaf, target, target->value, built, error);
     if (status || built->type == VALUE_MISSING)
         return status;
-    return viable ? update_check_stored(run, leaf, place, *built, error) : not_viable(place, error);
+    return viable ? update_check_stored(run, leaf, target, *built, error)
+                  : not_viable(target, error);
 }
 
 /* Writes one element as BSON stores it. */
@@ -155,13 +156,13 @@ static truce_status put_document(struct update_run *run, const struct update_cho
     return TRUCE_OK;
 }
 
-static struct update_place update_place_below(const struct update_place *up, const char *name,
-                                              uint32_t length)
+static struct update_target update_target_below(const struct update_target *up, const char *name,
+                                                uint32_t length)
 {
-    return (struct update_place){.up = up, .name = name, .length = length, .level = up->level + 1};
+    return (struct update_target){.up = up, .name = name, .length = length, .level = up->level + 1};
 }
 
-static truce_status build_object(struct update_run *run, const struct update_place *place,
+static truce_status build_object(struct update_run *run, const struct update_target *target,
                                  const struct update_node *const *nodes, uint32_t count,
                                  bool viable, struct value *built, bson_error_t *error)
 {
@@ -169,13 +170,14 @@ static truce_status build_object(struct update_run *run, const struct update_pla
     struct value *values;
     uint32_t choices_count;
     truce_status status =
-        truce__update_choices(run, place, nodes, count, &choices, &choices_count, error);
+        truce__update_choices(run, target, nodes, count, &choices, &choices_count, error);
 
     if (status)
         return status;
     values = truce__arena_take(run->context->arena, (choices_count + 1) * sizeof *values);
     for (uint32_t i = 0; i < choices_count; i++) {
-        struct update_place inner = update_place_below(place, choices[i].name, choices[i].length);
+        struct update_target inner =
+            update_target_below(target, choices[i].name, choices[i].length);
 
         values[i] = truce__value_missing();
         status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, viable,
@@ -186,9 +188,9 @@ static truce_status build_object(struct update_run *run, const struct update_pla
     return put_document(run, choices, values, choices_count, built, error);
 }
 
-/* Builds the value for a place that does not exist yet. `*built` stays MISSING if the update puts
+/* Builds the value for a target that does not exist yet. `*built` stays MISSING if the update puts
  * no value there. */
-static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
+static truce_status truce__update_build(struct update_run *run, const struct update_target *target,
                                         const struct update_node *const *nodes, uint32_t count,
                                         bool viable, struct value *built, bson_error_t *error)
 {
@@ -197,15 +199,15 @@ static truce_status truce__update_build(struct update_run *run, const struct upd
     switch (nodes[0]->kind) {
     case UPDATE_LEAF:
         truce_assert(count == 1);
-        return build_leaf(run, &nodes[0]->leaf, place, viable, built, error);
+        return build_leaf(run, &nodes[0]->leaf, target, viable, built, error);
     case UPDATE_OBJECT:
-        return build_object(run, place, nodes, count, viable, built, error);
+        return build_object(run, target, nodes, count, viable, built, error);
     case UPDATE_ARRAY:
         break;
     }
     return truce__refuse(CODE_BAD_VALUE, error,
                          "'%s' does not exist: there is no array to update the elements of",
-                         truce__update_place_show(place, path, sizeof path));
+                         truce__update_target_show(target, path, sizeof path));
 }
 
 /* ---- edits of bytes -------------------------------------------------------------------------- */
@@ -395,7 +397,7 @@ truce_status truce__update_parse_items(struct update_parser *parser, struct upda
 
 /* Changes one item that matched. */
 static truce_status items_change_item(struct update_run *run, const struct update_leaf *leaf,
-                                      const struct update_place *item, int64_t *delta,
+                                      const struct update_target *item, int64_t *delta,
                                       bson_error_t *error)
 {
     const struct update_node *root = leaf->as.items.root;
@@ -412,7 +414,7 @@ static truce_status items_change_item(struct update_run *run, const struct updat
 }
 
 static truce_status truce__update_items(struct update_run *run, const struct update_leaf *leaf,
-                                        const struct update_place *place, int64_t *delta,
+                                        const struct update_target *target, int64_t *delta,
                                         bson_error_t *error)
 {
     const uint8_t *element;
@@ -420,20 +422,20 @@ static truce_status truce__update_items(struct update_run *run, const struct upd
     int64_t grown = 0;
     char path[256];
 
-    if (place->value.type != BSON_TYPE_ARRAY)
+    if (target->value.type != BSON_TYPE_ARRAY)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "$update of '%s': the field is %s, not an array",
-                             truce__update_place_show(place, path, sizeof path),
-                             truce__type_name(place->value.type));
-    fields = truce__fields(place->value);
+                             truce__update_target_show(target, path, sizeof path),
+                             truce__type_name(target->value.type));
+    fields = truce__fields(target->value);
     for (element = fields.at; truce__fields_next(&fields); element = fields.at) {
-        struct update_place item = {.up = place,
-                                    .root = true,
-                                    .name = fields.key,
-                                    .length = fields.key_length,
-                                    .level = place->level + 1,
-                                    .element = element,
-                                    .value = fields.value};
+        struct update_target item = {.up = target,
+                                     .root = true,
+                                     .name = fields.key,
+                                     .length = fields.key_length,
+                                     .level = target->level + 1,
+                                     .element = element,
+                                     .value = fields.value};
         truce_status status;
         bool matches;
 
@@ -445,19 +447,19 @@ static truce_status truce__update_items(struct update_run *run, const struct upd
         if (status)
             return status;
     }
-    update_edit_length(run, place->value, grown);
+    update_edit_length(run, target->value, grown);
     *delta += grown;
     return TRUCE_OK;
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-const char *truce__update_place_show(const struct update_place *place, char *text, size_t size)
+const char *truce__update_target_show(const struct update_target *target, char *text, size_t size)
 {
     size_t end = size - 1, total = 0;
 
     text[end] = '\0';
-    for (const struct update_place *at = place; at && at->up; at = at->up) {
+    for (const struct update_target *at = target; at && at->up; at = at->up) {
         total = at->length + (end < size - 1 ? 1 : 0);
         if (total > end)
             break;
@@ -539,29 +541,29 @@ static struct slot *find_fields(struct update_run *run, struct value document,
 }
 
 /* Checks that the edits since `changes_before` do not change a stored `_id` (rule 3). */
-static truce_status apply_check_id(const struct update_run *run, const struct update_place *place,
+static truce_status apply_check_id(const struct update_run *run, const struct update_target *target,
                                    uint64_t changes_before, bson_error_t *error)
 {
     char value[128];
 
-    if (run->changes == changes_before || place->level != 1 || place->length != 3 ||
-        memcmp(place->name, "_id", 3) != 0)
+    if (run->changes == changes_before || target->level != 1 || target->length != 3 ||
+        memcmp(target->name, "_id", 3) != 0)
         return TRUCE_OK;
     return truce__refuse(CODE_IMMUTABLE_FIELD, error,
                          "the update would change '_id' (%s), which never changes",
-                         truce__value_show(place->value, value, sizeof value));
+                         truce__value_show(target->value, value, sizeof value));
 }
 
-static truce_status visit_document(struct update_run *run, const struct update_place *place,
+static truce_status visit_document(struct update_run *run, const struct update_target *target,
                                    const struct update_choice *choices, uint32_t count,
                                    int64_t *delta, bson_error_t *error)
 {
-    struct slot *slots = find_fields(run, place->value, choices, count);
+    struct slot *slots = find_fields(run, target->value, choices, count);
     truce_status status;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct update_choice *choice = &choices[i];
-        struct update_place inner = update_place_below(place, choice->name, choice->length);
+        struct update_target inner = update_target_below(target, choice->name, choice->length);
         struct value built = truce__value_missing();
         uint64_t changes = run->changes;
 
@@ -580,7 +582,7 @@ static truce_status visit_document(struct update_run *run, const struct update_p
         if (status)
             return status;
         if (built.type != VALUE_MISSING)
-            apply_append_element(run, place->value, choice->name, choice->length, built, delta);
+            apply_append_element(run, target->value, choice->name, choice->length, built, delta);
     }
     return TRUCE_OK;
 }
@@ -654,7 +656,7 @@ static uint32_t apply_first_number(const struct update_choice *choices, uint32_t
 }
 
 /* Appends an element that the array does not have yet: nulls up to it, then the value. */
-static truce_status append_to_array(struct update_run *run, const struct update_place *place,
+static truce_status append_to_array(struct update_run *run, const struct update_target *target,
                                     int64_t index, int64_t *length, struct value built,
                                     int64_t *delta, bson_error_t *error)
 {
@@ -666,7 +668,7 @@ static truce_status append_to_array(struct update_run *run, const struct update_
         return truce__refuse(CODE_CANNOT_BACKFILL_ARRAY, error,
                              "element %lld of '%s' is more than %d elements after the end of the "
                              "array",
-                             (long long)index, truce__update_place_show(place, path, sizeof path),
+                             (long long)index, truce__update_target_show(target, path, sizeof path),
                              TRUCE_ARRAY_FILL_MAX);
     for (int64_t i = *length; i <= index; i++)
         size += 2 + truce__update_digits((uint32_t)i);
@@ -678,13 +680,13 @@ static truce_status append_to_array(struct update_run *run, const struct update_
     }
     if (built.size)
         memcpy(to, built.data, built.size);
-    truce__update_edit(run, place->value.data + place->value.size - 1, 0, bytes, (uint32_t)size);
+    truce__update_edit(run, target->value.data + target->value.size - 1, 0, bytes, (uint32_t)size);
     *delta += (int64_t)size;
     *length = index + 1;
     return TRUCE_OK;
 }
 
-static truce_status append_numbers(struct update_run *run, const struct update_place *place,
+static truce_status append_numbers(struct update_run *run, const struct update_target *target,
                                    const struct update_choice *choices, uint32_t count,
                                    uint32_t next, int64_t length, int64_t *delta,
                                    bson_error_t *error)
@@ -695,7 +697,7 @@ static truce_status append_numbers(struct update_run *run, const struct update_p
 
     while (!status && next < count && choices[next].index >= 0) {
         const struct update_choice *choice = &choices[next];
-        struct update_place inner = update_place_below(place, choice->name, choice->length);
+        struct update_target inner = update_target_below(target, choice->name, choice->length);
         struct value built = truce__value_missing();
         uint32_t filled = take_index(choices, count, &next, choice->index, nodes, 0);
 
@@ -703,14 +705,14 @@ static truce_status append_numbers(struct update_run *run, const struct update_p
         if (!status)
             status = truce__update_build(run, &inner, nodes, filled, true, &built, error);
         if (!status && built.type != VALUE_MISSING)
-            status = append_to_array(run, place, choice->index, &length, built, delta, error);
+            status = append_to_array(run, target, choice->index, &length, built, delta, error);
     }
     return status;
 }
 
 /* Refuses (code 28) the choices from `first` to `end` that are not numbers and do not lead through
  * the array, unless their operators are lenient. */
-static truce_status refuse_names(struct update_run *run, const struct update_place *place,
+static truce_status refuse_names(struct update_run *run, const struct update_target *target,
                                  const struct update_choice *choices, uint32_t first, uint32_t end,
                                  bson_error_t *error)
 {
@@ -718,7 +720,8 @@ static truce_status refuse_names(struct update_run *run, const struct update_pla
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = first; !status && i < end; i++) {
-        struct update_place inner = update_place_below(place, choices[i].name, choices[i].length);
+        struct update_target inner =
+            update_target_below(target, choices[i].name, choices[i].length);
 
         if (choices[i].index < 0 && !leads_through(&choices[i]))
             status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, false,
@@ -728,7 +731,7 @@ static truce_status refuse_names(struct update_run *run, const struct update_pla
 }
 
 /* Visits the elements that are named by number. */
-static truce_status apply_visit_array(struct update_run *run, const struct update_place *place,
+static truce_status apply_visit_array(struct update_run *run, const struct update_target *target,
                                       const struct update_choice *choices, uint32_t count,
                                       int64_t *delta, bson_error_t *error)
 {
@@ -736,15 +739,15 @@ static truce_status apply_visit_array(struct update_run *run, const struct updat
         run->context->arena, (count_nodes(choices, count) + 1) * sizeof(struct update_node *));
     uint32_t through = nodes_through(run, choices, count, nodes);
     uint32_t next = apply_first_number(choices, count);
-    struct fields fields = truce__fields(place->value);
+    struct fields fields = truce__fields(target->value);
     const uint8_t *element = fields.at;
     truce_status status;
     int64_t length = 0;
 
-    status = refuse_names(run, place, choices, 0, next, error);
+    status = refuse_names(run, target, choices, 0, next, error);
     for (; !status && (through || (next < count && choices[next].index >= 0));
          element = fields.at) {
-        struct update_place inner;
+        struct update_target inner;
         uint32_t first, filled;
 
         if (!truce__fields_next(&fields))
@@ -753,7 +756,7 @@ static truce_status apply_visit_array(struct update_run *run, const struct updat
         filled = take_index(choices, count, &next, length++, nodes, through);
         if (filled == first)
             continue;
-        inner = update_place_below(place, fields.key, fields.key_length);
+        inner = update_target_below(target, fields.key, fields.key_length);
         inner.element = element;
         inner.value = fields.value;
         status = truce__update_conflict(run, &inner, nodes + first, filled - first, error);
@@ -761,11 +764,11 @@ static truce_status apply_visit_array(struct update_run *run, const struct updat
             status = update_visit(run, &inner, nodes + first, filled - first, delta, error);
     }
     if (!status)
-        status = append_numbers(run, place, choices, count, next, length, delta, error);
-    return status ? status : refuse_names(run, place, choices, next, count, error);
+        status = append_numbers(run, target, choices, count, next, length, delta, error);
+    return status ? status : refuse_names(run, target, choices, next, count, error);
 }
 
-static truce_status visit_object(struct update_run *run, const struct update_place *place,
+static truce_status visit_object(struct update_run *run, const struct update_target *target,
                                  const struct update_node *const *nodes, uint32_t count,
                                  int64_t *delta, bson_error_t *error)
 {
@@ -774,18 +777,18 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     uint32_t choices_count;
     int64_t grown = 0;
     truce_status status =
-        truce__update_choices(run, place, nodes, count, &choices, &choices_count, error);
+        truce__update_choices(run, target, nodes, count, &choices, &choices_count, error);
 
     if (status)
         return status;
-    if (place->value.type == BSON_TYPE_DOCUMENT) {
-        status = visit_document(run, place, choices, choices_count, &grown, error);
-    } else if (place->value.type == BSON_TYPE_ARRAY) {
-        status = apply_visit_array(run, place, choices, choices_count, &grown, error);
+    if (target->value.type == BSON_TYPE_DOCUMENT) {
+        status = visit_document(run, target, choices, choices_count, &grown, error);
+    } else if (target->value.type == BSON_TYPE_ARRAY) {
+        status = apply_visit_array(run, target, choices, choices_count, &grown, error);
     } else {
         for (uint32_t i = 0; !status && i < choices_count; i++) {
-            struct update_place inner =
-                update_place_below(place, choices[i].name, choices[i].length);
+            struct update_target inner =
+                update_target_below(target, choices[i].name, choices[i].length);
 
             status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, false,
                                          &none, error);
@@ -793,7 +796,7 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     }
     if (status)
         return status;
-    update_edit_length(run, place->value, grown);
+    update_edit_length(run, target->value, grown);
     *delta += grown;
     return TRUCE_OK;
 }
@@ -824,7 +827,7 @@ static truce_status filtered_nodes(struct update_run *run, const struct update_n
 }
 
 /* Visits the elements of "a.$[]" and "a.$[x]". */
-static truce_status visit_elements(struct update_run *run, const struct update_place *place,
+static truce_status visit_elements(struct update_run *run, const struct update_target *target,
                                    const struct update_node *const *nodes, uint32_t count,
                                    int64_t *delta, bson_error_t *error)
 {
@@ -836,17 +839,17 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     int64_t grown = 0;
     char path[256];
 
-    if (place->value.type != BSON_TYPE_ARRAY)
+    if (target->value.type != BSON_TYPE_ARRAY)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "'%s' is %s, not an array whose elements can be updated",
-                             truce__update_place_show(place, path, sizeof path),
-                             truce__type_name(place->value.type));
+                             truce__update_target_show(target, path, sizeof path),
+                             truce__type_name(target->value.type));
     for (uint32_t i = 0; i < count; i++)
         branches += nodes[i]->count;
     taken = truce__arena_take(run->context->arena, branches * sizeof(struct update_node *));
-    fields = truce__fields(place->value);
+    fields = truce__fields(target->value);
     for (element = fields.at; !status && truce__fields_next(&fields); element = fields.at) {
-        struct update_place inner = update_place_below(place, fields.key, fields.key_length);
+        struct update_target inner = update_target_below(target, fields.key, fields.key_length);
 
         inner.element = element;
         inner.value = fields.value;
@@ -858,7 +861,7 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     }
     if (status)
         return status;
-    update_edit_length(run, place->value, grown);
+    update_edit_length(run, target->value, grown);
     *delta += grown;
     return TRUCE_OK;
 }
@@ -875,13 +878,13 @@ static void edit_nothing(struct update_run *run, struct value old, struct value 
     truce__update_edit(run, old.data - 1, 1, bytes, new.size + 1);
 }
 
-static void edit_value(struct update_run *run, const struct update_place *place, struct value new,
+static void edit_value(struct update_run *run, const struct update_target *target, struct value new,
                        int64_t *delta)
 {
-    struct value old = place->value;
+    struct value old = target->value;
 
     if (new.type != old.type)
-        truce__update_edit(run, place->element, 1,
+        truce__update_edit(run, target->element, 1,
                            truce__arena_copy(run->context->arena, &new.type, 1), 1);
     if (old.size == 0)
         edit_nothing(run, old, new);
@@ -890,48 +893,48 @@ static void edit_value(struct update_run *run, const struct update_place *place,
     *delta += (int64_t) new.size - old.size;
 }
 
-static void edit_away(struct update_run *run, const struct update_place *place, int64_t *delta)
+static void edit_away(struct update_run *run, const struct update_target *target, int64_t *delta)
 {
-    uint32_t size = (uint32_t)(place->value.data + place->value.size - place->element);
+    uint32_t size = (uint32_t)(target->value.data + target->value.size - target->element);
 
-    truce__update_edit(run, place->element, size, NULL, 0);
+    truce__update_edit(run, target->element, size, NULL, 0);
     *delta -= size;
 }
 
 static truce_status visit_leaf(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, int64_t *delta,
+                               const struct update_target *target, int64_t *delta,
                                bson_error_t *error)
 {
-    struct value new = place->value;
+    struct value new = target->value;
     truce_status status;
 
     if (update_is_idle(run, leaf))
         return TRUCE_OK;
     if (leaf->operator->flags & UPDATE_ITEMS)
-        return truce__update_items(run, leaf, place, delta, error);
-    status = leaf->operator->apply(run, leaf, place, place->value, &new, error);
+        return truce__update_items(run, leaf, target, delta, error);
+    status = leaf->operator->apply(run, leaf, target, target->value, &new, error);
     if (status)
         return status;
-    if (new.type == VALUE_MISSING && place->up->value.type == BSON_TYPE_ARRAY) {
+    if (new.type == VALUE_MISSING && target->up->value.type == BSON_TYPE_ARRAY) {
         new = truce__value_null();
         run->changes++;
     }
-    if (truce__value_identical(place->value, new))
+    if (truce__value_identical(target->value, new))
         return TRUCE_OK;
     if (new.type == VALUE_MISSING) {
-        edit_away(run, place, delta);
+        edit_away(run, target, delta);
         return TRUCE_OK;
     }
-    edit_value(run, place, new, delta);
-    status = update_check_stored(run, leaf, place, new, error);
+    edit_value(run, target, new, delta);
+    status = update_check_stored(run, leaf, target, new, error);
     if (!status && !(leaf->operator->flags & UPDATE_DOLLAR_NAMES))
-        status = update_check_name(run, place, error);
+        status = update_check_name(run, target, error);
     return status;
 }
 
-/* Visits one existing place with all the nodes for it; adds to *delta the bytes by which it
+/* Visits one existing target with all the nodes for it; adds to *delta the bytes by which it
  * grew. */
-static truce_status update_visit(struct update_run *run, const struct update_place *place,
+static truce_status update_visit(struct update_run *run, const struct update_target *target,
                                  const struct update_node *const *nodes, uint32_t count,
                                  int64_t *delta, bson_error_t *error)
 {
@@ -939,21 +942,21 @@ static truce_status update_visit(struct update_run *run, const struct update_pla
     switch (nodes[0]->kind) {
     case UPDATE_LEAF:
         truce_assert(count == 1);
-        return visit_leaf(run, &nodes[0]->leaf, place, delta, error);
+        return visit_leaf(run, &nodes[0]->leaf, target, delta, error);
     case UPDATE_OBJECT:
-        return visit_object(run, place, nodes, count, delta, error);
+        return visit_object(run, target, nodes, count, delta, error);
     case UPDATE_ARRAY:
         break;
     }
-    return visit_elements(run, place, nodes, count, delta, error);
+    return visit_elements(run, target, nodes, count, delta, error);
 }
 
 truce_status truce__update_walk(struct update_run *run, const struct update_node *root,
                                 struct value document, bson_error_t *error)
 {
-    struct update_place place = {.root = true, .value = document};
+    struct update_target target = {.root = true, .value = document};
     int64_t delta = 0;
 
     run->root = document;
-    return update_visit(run, &place, &root, 1, &delta, error);
+    return update_visit(run, &target, &root, 1, &delta, error);
 }

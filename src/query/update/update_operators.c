@@ -24,19 +24,19 @@ static truce_status operator_parse_set(struct update_parser *parser, struct upda
 }
 
 truce_status truce__update_set(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
+                               const struct update_target *target, struct value old,
                                struct value *new, bson_error_t *error)
 {
-    (void)run, (void)place, (void)old, (void)error;
+    (void)run, (void)target, (void)old, (void)error;
     *new = leaf->operand;
     return TRUCE_OK;
 }
 
 static truce_status operator_unset(struct update_run *run, const struct update_leaf *leaf,
-                                   const struct update_place *place, struct value old,
+                                   const struct update_target *target, struct value old,
                                    struct value *new, bson_error_t *error)
 {
-    (void)run, (void)leaf, (void)place, (void)old, (void)error;
+    (void)run, (void)leaf, (void)target, (void)old, (void)error;
     *new = truce__value_missing();
     return TRUCE_OK;
 }
@@ -52,8 +52,9 @@ static truce_status operator_parse_number(struct update_parser *parser, struct u
 }
 
 static truce_status value_combine(struct update_run *run, const struct update_leaf *leaf,
-                                  const struct update_place *place, enum number_operation operation,
-                                  struct value old, struct value *new, bson_error_t *error)
+                                  const struct update_target *target,
+                                  enum number_operation operation, struct value old,
+                                  struct value *new, bson_error_t *error)
 {
     struct value before = old;
     bool overflow = false;
@@ -64,13 +65,13 @@ static truce_status value_combine(struct update_run *run, const struct update_le
     if (!truce__value_is_number(old))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "%s of '%s': the field is %s, not a number",
                              leaf->operator->name,
-                             truce__update_place_show(place, path, sizeof path),
+                             truce__update_target_show(target, path, sizeof path),
                              truce__type_name(old.type));
     *new = truce__number_combine(operation, old, leaf->operand, run->context->arena, &overflow);
     if (overflow)
         return truce__refuse(CODE_BAD_VALUE, error, "%s of '%s' exceeds 64 bits",
                              leaf->operator->name,
-                             truce__update_place_show(place, path, sizeof path));
+                             truce__update_target_show(target, path, sizeof path));
     if (truce__number_is_nan(*new))
         run->changes++;
     else if (new->type == before.type && truce__number_compare(*new, before) == 0)
@@ -79,41 +80,41 @@ static truce_status value_combine(struct update_run *run, const struct update_le
 }
 
 static truce_status operator_inc(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
     if (old.type == VALUE_MISSING) {
         *new = leaf->operand;
         return TRUCE_OK;
     }
-    return value_combine(run, leaf, place, NUMBER_ADD, old, new, error);
+    return value_combine(run, leaf, target, NUMBER_ADD, old, new, error);
 }
 
 static truce_status operator_mul(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
-    return value_combine(run, leaf, place, NUMBER_MULTIPLY, old, new, error);
+    return value_combine(run, leaf, target, NUMBER_MULTIPLY, old, new, error);
 }
 
 static truce_status operator_min(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
     bool replace = old.type == VALUE_MISSING || truce__value_compare(leaf->operand, old) < 0;
 
-    (void)run, (void)place, (void)error;
+    (void)run, (void)target, (void)error;
     *new = replace ? leaf->operand : old;
     return TRUCE_OK;
 }
 
 static truce_status operator_max(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
     bool replace = old.type == VALUE_MISSING || truce__value_compare(leaf->operand, old) > 0;
 
-    (void)run, (void)place, (void)error;
+    (void)run, (void)target, (void)error;
     *new = replace ? leaf->operand : old;
     return TRUCE_OK;
 }
@@ -157,7 +158,7 @@ static int64_t update_combine_bits(const char *name, int64_t a, int64_t b)
 }
 
 static truce_status operator_bit(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
     struct fields fields = truce__fields(leaf->operand);
@@ -167,7 +168,7 @@ static truce_status operator_bit(struct update_run *run, const struct update_lea
 
     if (old.type != VALUE_MISSING && !truce__value_is_integer(old))
         return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s': the field is %s, not an integer",
-                             truce__update_place_show(place, path, sizeof path),
+                             truce__update_target_show(target, path, sizeof path),
                              truce__type_name(old.type));
     if (old.type != VALUE_MISSING)
         result = truce__value_integer(old);
@@ -231,12 +232,12 @@ uint64_t truce__update_timestamp(const struct query_context *context)
 }
 
 static truce_status operator_date(struct update_run *run, const struct update_leaf *leaf,
-                                  const struct update_place *place, struct value old,
+                                  const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
 {
     const struct query_context *context = run->context;
 
-    (void)place, (void)old, (void)error;
+    (void)target, (void)old, (void)error;
     run->changes++;
     if (leaf->as.timestamp) {
         *new = truce__value_from_int64(context->arena, (int64_t)truce__update_timestamp(context));
@@ -315,7 +316,7 @@ static truce_status find_source(struct update_run *run, const struct path *from,
 }
 
 truce_status truce__update_rename(struct update_run *run, const struct update_leaf *leaf,
-                                  const struct update_place *place, struct value old,
+                                  const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
 {
     struct value source;
@@ -327,7 +328,7 @@ truce_status truce__update_rename(struct update_run *run, const struct update_le
         *new = old;
         return TRUCE_OK;
     }
-    for (const struct update_place *at = place; !at->root; at = at->up) {
+    for (const struct update_target *at = target; !at->root; at = at->up) {
         if (at->up->value.type == BSON_TYPE_ARRAY)
             return truce__refuse(CODE_BAD_VALUE, error,
                                  "$rename cannot put '%s' into an array, at '%s'",
@@ -432,13 +433,13 @@ static truce_status array_write_list(struct arena *arena, const struct list *lis
 }
 
 static truce_status no_array(uint32_t code, const struct update_leaf *leaf,
-                             const struct update_place *place, struct value old,
+                             const struct update_target *target, struct value old,
                              bson_error_t *error)
 {
     char path[256];
 
     return truce__refuse(code, error, "%s of '%s': the field is %s, not an array",
-                         leaf->operator->name, truce__update_place_show(place, path, sizeof path),
+                         leaf->operator->name, truce__update_target_show(target, path, sizeof path),
                          truce__type_name(old.type));
 }
 
@@ -657,7 +658,7 @@ static void slice_items(struct list *list, int64_t slice)
 }
 
 static truce_status operator_push(struct update_run *run, const struct update_leaf *leaf,
-                                  const struct update_place *place, struct value old,
+                                  const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
 {
     struct arena *arena = run->context->arena;
@@ -665,7 +666,7 @@ static truce_status operator_push(struct update_run *run, const struct update_le
     bool sorted;
 
     if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
-        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+        return no_array(CODE_BAD_VALUE, leaf, target, old, error);
     items = new_items(arena, leaf);
     list = update_array_list_of(arena, old, items.count);
     insert_items(&list, &items, leaf->as.push.position);
@@ -752,7 +753,7 @@ static truce_status add_missing(struct update_run *run, struct list *list, const
 }
 
 static truce_status operator_add(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
     struct arena *arena = run->context->arena;
@@ -761,7 +762,7 @@ static truce_status operator_add(struct update_run *run, const struct update_lea
     uint32_t before;
 
     if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
-        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+        return no_array(CODE_BAD_VALUE, leaf, target, old, error);
     items = new_items(arena, leaf);
     list = update_array_list_of(arena, old, items.count);
     before = list.count;
@@ -811,14 +812,14 @@ static truce_status write_rest(struct update_run *run, const struct update_leaf 
 }
 
 static truce_status operator_pull(struct update_run *run, const struct update_leaf *leaf,
-                                  const struct update_place *place, struct value old,
+                                  const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
 {
     struct list list;
     uint32_t before;
 
     if (old.type != BSON_TYPE_ARRAY)
-        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+        return no_array(CODE_BAD_VALUE, leaf, target, old, error);
     list = update_array_list_of(run->context->arena, old, 0);
     before = list.count;
     list.count = 0;
@@ -876,7 +877,7 @@ static truce_status keep_others(struct update_run *run, struct list *list,
 }
 
 static truce_status operator_pull_all(struct update_run *run, const struct update_leaf *leaf,
-                                      const struct update_place *place, struct value old,
+                                      const struct update_target *target, struct value old,
                                       struct value *new, bson_error_t *error)
 {
     struct list list, pulled;
@@ -884,7 +885,7 @@ static truce_status operator_pull_all(struct update_run *run, const struct updat
     uint32_t before;
 
     if (old.type != BSON_TYPE_ARRAY)
-        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+        return no_array(CODE_BAD_VALUE, leaf, target, old, error);
     pulled = update_array_list_of(run->context->arena, leaf->operand, 0);
     list = update_array_list_of(run->context->arena, old, 0);
     before = list.count;
@@ -907,13 +908,13 @@ static truce_status operator_parse_pop(struct update_parser *parser, struct upda
 }
 
 static truce_status operator_pop(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
+                                 const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
 {
     struct list list;
 
     if (old.type != BSON_TYPE_ARRAY)
-        return no_array(CODE_TYPE_MISMATCH, leaf, place, old, error);
+        return no_array(CODE_TYPE_MISMATCH, leaf, target, old, error);
     list = update_array_list_of(run->context->arena, old, 0);
     *new = old;
     if (!list.count)

@@ -29,7 +29,7 @@
  * Most conflicts are found while the tree grows: a path ends where another continues, or continues
  * where another ends. Some depend on the document. "a.$.x" and "a.0.x" are one path if the query
  * matched element 0, and "a.$[].x" and "a.$[f].x" collide at each element that f matches. The walk
- * may therefore be at one place with several nodes at once. truce__update_choices unites their
+ * may therefore be at one target with several nodes at once. truce__update_choices unites their
  * branches. Before anything is applied there, truce__update_conflict refuses nodes that cannot be
  * united, at all levels.
  *
@@ -298,7 +298,7 @@ static uint32_t tree_same_names(struct update_run *run, const struct update_bran
     return same;
 }
 
-truce_status truce__update_conflict(struct update_run *run, const struct update_place *place,
+truce_status truce__update_conflict(struct update_run *run, const struct update_target *target,
                                     const struct update_node *const *nodes, uint32_t count,
                                     bson_error_t *error)
 {
@@ -313,12 +313,12 @@ truce_status truce__update_conflict(struct update_run *run, const struct update_
         if (nodes[i]->kind == UPDATE_LEAF || nodes[i]->kind != nodes[0]->kind)
             return truce__refuse(CODE_CONFLICTING_UPDATE_OPERATORS, error,
                                  "two operators of the update conflict at '%s'",
-                                 truce__update_place_show(place, shown, sizeof shown));
+                                 truce__update_target_show(target, shown, sizeof shown));
     }
     branches_count = tree_gather(run, nodes, count, false, &branches);
     for (uint32_t i = 0; i < branches_count; i += same) {
-        struct update_place inner = {
-            .up = place, .name = branches[i].name, .length = branches[i].length};
+        struct update_target inner = {
+            .up = target, .name = branches[i].name, .length = branches[i].length};
         truce_status status;
 
         same = tree_same_names(run, branches, i, branches_count, &below);
@@ -352,7 +352,7 @@ static void plain_choices(struct update_run *run, const struct update_node *node
     *choices_count = node->count;
 }
 
-truce_status truce__update_choices(struct update_run *run, const struct update_place *place,
+truce_status truce__update_choices(struct update_run *run, const struct update_target *target,
                                    const struct update_node *const *nodes, uint32_t count,
                                    struct update_choice **choices, uint32_t *choices_count,
                                    bson_error_t *error)
@@ -376,8 +376,8 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
     list = truce__arena_take(run->context->arena, (branches_count + 1) * sizeof *list);
     for (uint32_t i = 0; i < branches_count; i += same) {
         struct update_choice *choice = &list[filled++];
-        struct update_place inner = {
-            .up = place, .name = branches[i].name, .length = branches[i].length};
+        struct update_target inner = {
+            .up = target, .name = branches[i].name, .length = branches[i].length};
         truce_status status;
 
         *choice = (struct update_choice){
@@ -476,11 +476,11 @@ static truce_status check_path(const struct update_parser *parser, const struct 
 static truce_status add_rename_source(struct update_parser *parser, struct update_node *root,
                                       const struct path *from, bson_error_t *error)
 {
-    struct update_leaf *placed;
-    truce_status status = truce__update_tree_add(parser, root, from, &placed, error);
+    struct update_leaf *put_leaf;
+    truce_status status = truce__update_tree_add(parser, root, from, &put_leaf, error);
 
     if (!status)
-        *placed =
+        *put_leaf =
             (struct update_leaf){.operator= & truce__update_rename_source, .path = from->text};
     return status;
 }
@@ -516,7 +516,7 @@ static truce_status add_operation(struct update_parser *parser, struct update_no
                                   const struct update_operator *operator,
                                   const struct fields * field, bson_error_t *error)
 {
-    struct update_leaf leaf = {.operator= operator, .operand = field->value }, *placed;
+    struct update_leaf leaf = {.operator= operator, .operand = field->value }, *put_leaf;
     struct path *path = truce__update_path(parser->update, field->key, field->key_length, error);
     struct path *target = path;
     truce_status status = TRUCE_OK;
@@ -533,9 +533,9 @@ static truce_status add_operation(struct update_parser *parser, struct update_no
     leaf.path = target->text;
     status = operator->parse(parser, &leaf, error);
     if (!status)
-        status = truce__update_tree_add(parser, root, target, &placed, error);
+        status = truce__update_tree_add(parser, root, target, &put_leaf, error);
     if (!status)
-        *placed = leaf;
+        *put_leaf = leaf;
     return status;
 }
 

@@ -24,7 +24,7 @@
 #include "query/update/update.h"
 
 struct update_run;
-struct update_place;
+struct update_target;
 
 enum update_flags {
     /* The operator creates a missing field. */
@@ -53,7 +53,7 @@ struct update_operator {
      * removed. Other values live in the arena or the update. `old` is VALUE_MISSING only with
      * UPDATE_CREATES. */
     truce_status (*apply)(struct update_run *run, const struct update_leaf *leaf,
-                          const struct update_place *place, struct value old, struct value *new,
+                          const struct update_target *target, struct value old, struct value *new,
                           bson_error_t *error);
 };
 
@@ -205,9 +205,9 @@ struct update_run {
 };
 
 /* A position of the walk; the chain of `up` is its path. */
-struct update_place {
+struct update_target {
     /* The container of this position, or NULL for the document. */
-    const struct update_place *up;
+    const struct update_target *up;
     const char *name;
     uint32_t length;
     /* The paths of the run start at this position. */
@@ -243,13 +243,13 @@ struct update_choice {
     uint32_t count;
     const struct update_node *const *nodes;
 };
-truce_status truce__update_choices(struct update_run *run, const struct update_place *place,
+truce_status truce__update_choices(struct update_run *run, const struct update_target *target,
                                    const struct update_node *const *nodes, uint32_t count,
                                    struct update_choice **choices, uint32_t *choices_count,
                                    bson_error_t *error);
 /* Refuses nodes that conflict: fails with CODE_CONFLICTING_UPDATE_OPERATORS if the nodes cannot all
- * be applied to one place. */
-truce_status truce__update_conflict(struct update_run *run, const struct update_place *place,
+ * be applied to one target. */
+truce_status truce__update_conflict(struct update_run *run, const struct update_target *target,
                                     const struct update_node *const *nodes, uint32_t count,
                                     bson_error_t *error);
 
@@ -273,8 +273,8 @@ uint64_t truce__update_timestamp(const struct query_context *context);
  * truce__update_splice writes (update_apply.c). */
 truce_status truce__update_walk(struct update_run *run, const struct update_node *root,
                                 struct value document, bson_error_t *error);
-/* Writes the dotted path of a place to `text`, for messages, and returns `text`. */
-const char *truce__update_place_show(const struct update_place *place, char *text, size_t size);
+/* Writes the dotted path of a target to `text`, for messages, and returns `text`. */
+const char *truce__update_target_show(const struct update_target *target, char *text, size_t size);
 
 /* Writes `before` with the edits to `after`, which is initialised and empty. */
 truce_status truce__update_splice(struct update_run *run, struct value before, bson_t *after,
@@ -301,7 +301,7 @@ extern const struct update_operator truce__update_rename_source;
 typedef truce_status update_parse_function(struct update_parser *parser, struct update_leaf *leaf,
                                            bson_error_t *error);
 typedef truce_status update_apply_function(struct update_run *run, const struct update_leaf *leaf,
-                                           const struct update_place *place, struct value old,
+                                           const struct update_target *target, struct value old,
                                            struct value *new, bson_error_t *error);
 update_parse_function truce__update_parse_items; /* In update_apply.c. */
 update_apply_function truce__update_set, truce__update_rename;

@@ -58,7 +58,7 @@ static const char *running_kind_of(const struct call *call)
 /* Appends {find: "students", $db: "school"}, and no other fields, which may contain secrets. */
 static void append_command(const struct call *call, bson_t *out)
 {
-    char ns[PLACE_MAX + DATABASE_NAME_MAX];
+    char ns[STORED_NAME_MAX + DATABASE_NAME_MAX];
     bson_t command;
     bool named = BSON_ITER_HOLDS_UTF8(&call->value);
 

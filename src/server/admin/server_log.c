@@ -287,10 +287,10 @@ static void log_write_text(struct buffer *out, const char *time, const struct ev
 
 static void log_keep_line(struct log *log)
 {
-    char **place = &log->kept[log->all++ % LOG_KEPT_MAX];
+    char **slot = &log->kept[log->all++ % LOG_KEPT_MAX];
 
-    bson_free(*place);
-    *place = bson_strndup((const char *)log->line.bytes, log->line.size - 1);
+    bson_free(*slot);
+    *slot = bson_strndup((const char *)log->line.bytes, log->line.size - 1);
 }
 
 void log_append(struct log *log, bson_t *array, int64_t *all)

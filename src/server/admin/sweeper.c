@@ -142,7 +142,7 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Waits until the next pass. Returns false if the loop ends. */
-static bool sweeper_wait_for_turn(struct sweeper *sweeper)
+static bool sweeper_wait_for_pass(struct sweeper *sweeper)
 {
     int64_t begun_ns = truce__clock_monotonic_ns(), at_ns;
     struct timespec at;
@@ -161,7 +161,7 @@ static void *sweeper_run(void *arg)
     struct sweeper *sweeper = server->sweeper;
 
     pthread_mutex_lock(&sweeper->mutex);
-    while (sweeper_wait_for_turn(sweeper)) {
+    while (sweeper_wait_for_pass(sweeper)) {
         if (sweeper->clients) {
             sweeper->sums.skipped++;
             continue;

@@ -8,7 +8,7 @@
  * Invariants:
  *  1. No command runs before access_check has allowed it, and none uses an unchecked collection.
  *     The first one is checked by the row of the table. Further ones (of pipelines, of
- *     renameCollection) are checked when their names are converted to places.
+ *     renameCollection) are checked when their names are converted to stored names.
  *  2. The users' own records are read only with a role for that, and never without --auth. Only the
  *     commands for users write them.
  */

@@ -227,10 +227,11 @@ const bson_t *call_view(struct call *call, const uint8_t *bytes, uint32_t size);
 const bson_t *call_view_of(struct call *call, const bson_iter_t *iter);
 
 /* Converts the collection that the command's first field names to its name in the store. */
-truce_status call_place(struct call *call, char place[PLACE_MAX], bson_error_t *error);
+truce_status call_stored_name(struct call *call, char stored_name[STORED_NAME_MAX],
+                              bson_error_t *error);
 /* Converts the name of another collection of the database. */
-truce_status call_place_of(struct call *call, const char *collection, char place[PLACE_MAX],
-                           bson_error_t *error);
+truce_status call_stored_name_of(struct call *call, const char *collection,
+                                 char stored_name[STORED_NAME_MAX], bson_error_t *error);
 /* Returns the namespace of a collection of the call's database, such as "school.students". */
 const char *call_namespace(struct call *call, const char *collection);
 

@@ -79,19 +79,21 @@ truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error)
     return status;
 }
 
-truce_status call_place_of(struct call *call, const char *collection, char place[PLACE_MAX],
-                           bson_error_t *error)
+truce_status call_stored_name_of(struct call *call, const char *collection,
+                                 char stored_name[STORED_NAME_MAX], bson_error_t *error)
 {
-    return truce__place_of(call->server->database, call->database, collection, place, error);
+    return truce__stored_name_of(call->server->database, call->database, collection, stored_name,
+                                 error);
 }
 
-truce_status call_place(struct call *call, char place[PLACE_MAX], bson_error_t *error)
+truce_status call_stored_name(struct call *call, char stored_name[STORED_NAME_MAX],
+                              bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "the collection of '%s' must be a string, not %s", call->command->name,
                              truce__type_name((uint8_t)bson_iter_type(&call->value)));
-    return call_place_of(call, bson_iter_utf8(&call->value, NULL), place, error);
+    return call_stored_name_of(call, bson_iter_utf8(&call->value, NULL), stored_name, error);
 }
 
 const char *call_namespace(struct call *call, const char *collection)

@@ -59,7 +59,7 @@ struct connection {
     /* A complete message has been received. */
     bool heard;
     /* The client must log in and has not done so yet. Other threads read the flag. */
-    atomic_bool stranger;
+    atomic_bool unauthenticated;
     /* The connection was evicted for another one, and is about to end. Guarded by the server's
      * mutex. */
     bool evicted;
@@ -113,7 +113,7 @@ struct server {
     /* The TLS configuration, or NULL if connections are plain. */
     struct tls *tls;
     /* The time limits of struct server_options. */
-    int64_t handshake_ms, message_ms, stranger_ms, send_ms;
+    int64_t handshake_ms, message_ms, unauthenticated_ms, send_ms;
     bool auth;
     /* The random key from which the challenges for unknown users are derived
      * (scram_unknown_user). */

@@ -77,7 +77,8 @@ static truce_status collection_refuse(struct call *call, const char *database,
                                       const char *collection, const uint8_t uuid[16],
                                       const char *found, bson_error_t *error)
 {
-    const char *actual = found ? truce__place_name(call->server->database, database, found) : NULL;
+    const char *actual =
+        found ? truce__stored_name_plain(call->server->database, database, found) : NULL;
     struct uuid_mismatch *mismatch = truce__arena_take(&call->arena, sizeof *mismatch);
 
     *mismatch = (struct uuid_mismatch){
@@ -97,11 +98,11 @@ static truce_status collection_compare(struct call *call, const char *database,
                                        bson_error_t *error)
 {
     static const truce_list_options options = {.unmeasured = true, .uuids = true};
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     struct search search;
     bson_t list;
     truce_status status =
-        truce__place_of(call->server->database, database, collection, place, error);
+        truce__stored_name_of(call->server->database, database, collection, stored_name, error);
 
     if (status)
         return status;
@@ -111,7 +112,7 @@ static truce_status collection_compare(struct call *call, const char *database,
         if (search.there && !search.any)
             status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                                    "collectionUUID is supported only by a store in a file");
-        else if (!search.found || strcmp(search.found, place) != 0)
+        else if (!search.found || strcmp(search.found, stored_name) != 0)
             status = collection_refuse(call, database, collection, uuid, search.found, error);
     }
     bson_destroy(&list);

@@ -21,7 +21,7 @@ truce_status cursor_reply(struct call *call, struct cursor_entry *entry, const c
     BSON_APPEND_ARRAY_BEGIN(&cursor, name, &batch);
     status = cursor_entry_read(entry, most, &batch, &end, error);
     bson_append_array_end(&cursor, &batch);
-    BSON_APPEND_UTF8(&cursor, "ns", entry->place);
+    BSON_APPEND_UTF8(&cursor, "ns", entry->ns);
     if (entry->snapshot) {
         cursor_reply_append_time(entry->snapshot, &cursor);
         status = snapshot_registry_status(status, error);
@@ -43,7 +43,7 @@ static struct cursor_entry *reply_entry(const struct call *call, const char *ns)
 
     entry->owner = call->owner;
     entry->user = bson_strdup(call->connection->login.tag);
-    entry->place = bson_strdup(ns);
+    entry->ns = bson_strdup(ns);
     entry->snapshots = call->server->snapshots;
     entry->snapshot = call->read_snapshot;
     if (entry->snapshot)
@@ -64,12 +64,12 @@ truce_status cursor_reply_room(const struct call *call, bson_error_t *error)
 {
     int64_t bytes = cursors_bytes(call->server->cursors);
 
-    return bytes > TRUCE_SERVER_ANSWERS_BYTES
+    return bytes > TRUCE_SERVER_REPLIES_BYTES
                ? truce__refuse(
                      CODE_EXCEEDED_MEMORY_LIMIT, error,
                      "the open cursors hold %lld bytes of results, and the maximum is %d: "
                      "read cursors to their end, or close them",
-                     (long long)bytes, TRUCE_SERVER_ANSWERS_BYTES)
+                     (long long)bytes, TRUCE_SERVER_REPLIES_BYTES)
                : TRUCE_OK;
 }
 

@@ -33,9 +33,9 @@ truce_status serve_explain_aggregate(struct call *call, struct aggregate_request
 /* serve_change_stream.c */
 /* Returns whether the pipeline has a $changeStream. */
 bool serve_is_change_stream(const bson_t *pipeline);
-/* Opens a change stream; `name` is the collection's name for the client, `place` its name in the
- * store. */
-truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *place,
+/* Opens a change stream; `name` is the collection's name for the client, `stored_name` its name in
+ * the store. */
+truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *stored_name,
                                  const char *name, int64_t most, bson_t *reply,
                                  bson_error_t *error);
 /* Runs getMore on a change stream. Takes ownership of the entry. */
@@ -71,9 +71,9 @@ SERVED(serve_list_databases);
 
 /* Sets *there to whether a collection of this name is in the store. If `facts` is not NULL, it gets
  * the collection's entry in the list of collections and is always initialised. */
-truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
+truce_status serve_is_there(struct call *call, const char *stored_name, bool *there, bson_t *facts,
                             bson_error_t *error);
-truce_status serve_no_such_place(struct call *call, bson_error_t *error);
+truce_status serve_no_such_namespace(struct call *call, bson_error_t *error);
 
 /* The field `index` of collMod: the index that it names, and its changes. `changes` is always
  * initialised; the rest lives as long as the call. */
@@ -83,7 +83,7 @@ struct modified_index {
     bson_t changes;
 };
 
-truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
+truce_status serve_modified_index(struct call *call, const char *stored_name, const bson_t *index,
                                   struct modified_index *found, bson_error_t *error);
 /* Appends the fields that differ: hidden_old, hidden_new, ... */
 void serve_append_modified(const struct modified_index *found, bson_t *reply);
@@ -95,8 +95,8 @@ SERVED(serve_drop);
 SERVED(serve_rename);
 /* Returns the name in the store of a namespace such as "school.students". Fails if the user lacks
  * the actions there, and with 166 for a view. */
-truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
-                            char place[PLACE_MAX], bson_error_t *error);
+truce_status serve_stored_name_of(struct call *call, const char *ns, uint32_t actions,
+                                  char stored_name[STORED_NAME_MAX], bson_error_t *error);
 
 /* serve_sizes.c */
 SERVED(serve_collection_stats);

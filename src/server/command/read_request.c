@@ -155,17 +155,17 @@ truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *mos
 /* Reads the name of the collection of an aggregate, for the client and in the store. {aggregate: 1}
  * reads no collection, for example with $documents. The name in the store is then a reserved
  * one. */
-static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
-                                    bson_error_t *error)
+static truce_status aggregate_stored_name(struct call *call, char stored_name[STORED_NAME_MAX],
+                                          const char **name, bson_error_t *error)
 {
     if (!truce__field_is_number(&call->value)) {
-        truce_status status = call_place(call, place, error);
+        truce_status status = call_stored_name(call, stored_name, error);
 
         *name = status ? "" : bson_iter_utf8(&call->value, NULL);
         return status;
     }
     *name = "$cmd.aggregate";
-    return call_place_of(call, "cmd.aggregate", place, error);
+    return call_stored_name_of(call, "cmd.aggregate", stored_name, error);
 }
 
 /* Checks a pipeline that begins with $documents. Only $documents may start a pipeline without a
@@ -190,7 +190,7 @@ truce_status request_read_aggregate(struct call *call, struct aggregate_request 
     truce_status status;
 
     *aggregate = (struct aggregate_request){.batch = FIRST_BATCH};
-    status = aggregate_place(call, aggregate->place, &aggregate->name, error);
+    status = aggregate_stored_name(call, aggregate->stored_name, &aggregate->name, error);
     if (!status)
         status = call_own_fields(call, aggregate_fields, aggregate, error);
     if (!status)
@@ -209,8 +209,8 @@ truce_status request_read_aggregate(struct call *call, struct aggregate_request 
     return status;
 }
 
-static truce_status allow_place(void *arg, const char *database, const char *collection,
-                                bool writes, bson_error_t *error)
+static truce_status allow_collection(void *arg, const char *database, const char *collection,
+                                     bool writes, bson_error_t *error)
 {
     truce_status status = access_need_collection(
         arg, database, collection, writes ? ACTION_WRITE | access_more_actions(arg) : ACTION_FIND,
@@ -228,26 +228,26 @@ static truce_status allow_place(void *arg, const char *database, const char *col
 truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
                               const bson_t **pipeline, bson_error_t *error)
 {
-    const struct place_guard guard = {allow_place, call};
+    const struct name_guard guard = {allow_collection, call};
     struct view_source source = {0};
-    bson_t placed;
-    truce_status status = truce__place_pipeline(call->server->database, call->database,
-                                                aggregate->pipeline, &guard, &placed, error);
+    bson_t mapped;
+    truce_status status = truce__map_pipeline(call->server->database, call->database,
+                                              aggregate->pipeline, &guard, &mapped, error);
 
     if (!status)
         status = question_check_documents(call, aggregate->pipeline, error);
     if (!status && BSON_ITER_HOLDS_UTF8(&call->value))
         status = view_source(call, call->database, aggregate->name, &source, error);
     if (!status && source.is_view) {
-        *pipeline = view_with(call, source.stages, &placed);
+        *pipeline = view_with(call, source.stages, &mapped);
         aggregate->shown = view_with(call, source.given, aggregate->pipeline);
-        snprintf(aggregate->place, sizeof aggregate->place, "%s", source.place);
+        snprintf(aggregate->stored_name, sizeof aggregate->stored_name, "%s", source.stored_name);
     } else {
         *pipeline = call_view(
-            call, truce__arena_copy(&call->arena, bson_get_data(&placed), placed.len), placed.len);
+            call, truce__arena_copy(&call->arena, bson_get_data(&mapped), mapped.len), mapped.len);
         aggregate->shown = aggregate->pipeline;
     }
-    bson_destroy(&placed);
+    bson_destroy(&mapped);
     return status;
 }
 
@@ -258,33 +258,33 @@ struct asked {
     uint32_t count;
 };
 
-static void ask_stage(struct asked *asked, bson_t *stage)
+static void asked_append_stage(struct asked *asked, bson_t *stage)
 {
     truce__value_append_element(&asked->array, &asked->count, truce__value_document(stage));
     bson_destroy(stage);
 }
 
-static void ask_filter(struct asked *asked, const bson_t *filter)
+static void asked_append_match(struct asked *asked, const bson_t *filter)
 {
     bson_init(&asked->array);
     asked->count = 0;
     if (filter && !bson_empty(filter))
-        ask_stage(asked, BCON_NEW("$match", BCON_DOCUMENT(filter)));
+        asked_append_stage(asked, BCON_NEW("$match", BCON_DOCUMENT(filter)));
 }
 
-static void ask_range(struct asked *asked, int64_t skip, int64_t limit)
+static void asked_append_range(struct asked *asked, int64_t skip, int64_t limit)
 {
     if (skip)
-        ask_stage(asked, BCON_NEW("$skip", BCON_INT64(skip)));
+        asked_append_stage(asked, BCON_NEW("$skip", BCON_INT64(skip)));
     if (limit)
-        ask_stage(asked, BCON_NEW("$limit", BCON_INT64(limit)));
+        asked_append_stage(asked, BCON_NEW("$limit", BCON_INT64(limit)));
 }
 
-static void ask_end(struct call *call, struct asked *asked, const struct view_source *source,
-                    struct aggregate_request *aggregate)
+static void finish_request(struct call *call, struct asked *asked, const struct view_source *source,
+                           struct aggregate_request *aggregate)
 {
     aggregate->name = source->name;
-    snprintf(aggregate->place, sizeof aggregate->place, "%s", source->place);
+    snprintf(aggregate->stored_name, sizeof aggregate->stored_name, "%s", source->stored_name);
     aggregate->pipeline = view_with(call, source->stages, &asked->array);
     aggregate->shown = view_with(call, source->given, &asked->array);
     aggregate->options.deadline_ms = call->deadline_ms;
@@ -323,13 +323,13 @@ truce_status request_find_of_view(struct call *call, const struct find_request *
                              "Option %s not supported in aggregation.", untaken);
     if (natural) /* {$natural} orders by the collection that the view reads. */
         aggregate->hint = find->sort;
-    ask_filter(&asked, find->filter);
+    asked_append_match(&asked, find->filter);
     if (find->sort && !natural && !bson_empty(find->sort))
-        ask_stage(&asked, BCON_NEW("$sort", BCON_DOCUMENT(find->sort)));
-    ask_range(&asked, find->skip, find->limit);
+        asked_append_stage(&asked, BCON_NEW("$sort", BCON_DOCUMENT(find->sort)));
+    asked_append_range(&asked, find->skip, find->limit);
     if (find->projection && !bson_empty(find->projection))
-        ask_stage(&asked, BCON_NEW("$project", BCON_DOCUMENT(find->projection)));
-    ask_end(call, &asked, source, aggregate);
+        asked_append_stage(&asked, BCON_NEW("$project", BCON_DOCUMENT(find->projection)));
+    finish_request(call, &asked, source, aggregate);
     return TRUCE_OK;
 }
 
@@ -340,10 +340,10 @@ void request_count_of_view(struct call *call, const struct count_request *count,
     struct asked asked;
 
     *aggregate = (struct aggregate_request){.hint = count->hint};
-    ask_filter(&asked, count->query);
-    ask_range(&asked, count->skip, limit);
-    ask_stage(&asked, BCON_NEW("$count", BCON_UTF8("n")));
-    ask_end(call, &asked, source, aggregate);
+    asked_append_match(&asked, count->query);
+    asked_append_range(&asked, count->skip, limit);
+    asked_append_stage(&asked, BCON_NEW("$count", BCON_UTF8("n")));
+    finish_request(call, &asked, source, aggregate);
 }
 
 void request_distinct_of_view(struct call *call, const struct distinct_request *distinct,
@@ -352,8 +352,8 @@ void request_distinct_of_view(struct call *call, const struct distinct_request *
     struct asked asked;
 
     *aggregate = (struct aggregate_request){.hint = distinct->hint};
-    ask_filter(&asked, distinct->query);
-    ask_end(call, &asked, source, aggregate);
+    asked_append_match(&asked, distinct->query);
+    finish_request(call, &asked, source, aggregate);
 }
 
 truce_status request_of_view(struct call *call, const struct view_source *source,

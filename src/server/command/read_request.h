@@ -33,7 +33,7 @@ struct aggregate_request {
     bool disk, explain, unvalidated;
     int64_t batch;
     const char *name; /* The collection's name, as the client knows it. */
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     /* The pipeline, with the stages of the view that it reads, as clients wrote them. */
     const bson_t *shown;
     truce_aggregate_options options;
@@ -50,8 +50,8 @@ truce_status request_read_aggregate(struct call *call, struct aggregate_request 
                                     bson_error_t *error);
 
 /* Returns the pipeline with the store's names of collections. The user must be allowed to read or
- * write them. If the aggregate reads a view, the pipeline, `place`, and `shown` are those of the
- * collection under the view. The pipeline lives as long as the call. */
+ * write them. If the aggregate reads a view, the pipeline, `stored_name`, and `shown` are those of
+ * the collection under the view. The pipeline lives as long as the call. */
 truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
                               const bson_t **pipeline, bson_error_t *error);
 

@@ -279,16 +279,16 @@ truce_status serve_compact(struct call *call, bson_t *reply, bson_error_t *error
                                           {0}};
     truce_compact_options options = {.deadline_ms = call->deadline_ms};
     truce_compact_report report = {0};
-    char place[PLACE_MAX], nothing;
+    char stored_name[STORED_NAME_MAX], nothing;
     bool there = false;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = call_own_fields(call, fields, &nothing, error);
     if (!status)
-        status = serve_is_there(call, place, &there, NULL, error);
+        status = serve_is_there(call, stored_name, &there, NULL, error);
     if (!status && !there)
-        status = serve_no_such_place(call, error);
+        status = serve_no_such_namespace(call, error);
     if (!status && !truce__file_engine_or_null(call->server->store))
         status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                                "the command is supported only by a store in a file");
@@ -311,7 +311,7 @@ truce_status serve_data_size(struct call *call, bson_t *reply, bson_error_t *err
                                           {"max", FIELD_PLAIN, 0},
                                           {0}};
     int64_t begun_ns = truce__clock_monotonic_ns();
-    char place[PLACE_MAX], nothing;
+    char stored_name[STORED_NAME_MAX], nothing;
     bool there = false;
     bson_t facts;
     truce_status status;
@@ -319,12 +319,13 @@ truce_status serve_data_size(struct call *call, bson_t *reply, bson_error_t *err
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
         return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
                                    "dataSize must name a collection: DB.NAME");
-    status = serve_place_of(call, bson_iter_utf8(&call->value, NULL), ACTION_FIND, place, error);
+    status = serve_stored_name_of(call, bson_iter_utf8(&call->value, NULL), ACTION_FIND,
+                                  stored_name, error);
     if (!status)
         status = call_own_fields(call, fields, &nothing, error);
     if (status)
         return status;
-    status = serve_is_there(call, place, &there, &facts, error);
+    status = serve_is_there(call, stored_name, &there, &facts, error);
     if (!status)
         BCON_APPEND(reply, "size", BCON_INT64(truce__field_number(&facts, "bytes")), "numObjects",
                     BCON_INT64(truce__field_number(&facts, "documents")), "millis",

@@ -52,12 +52,12 @@ static const struct field bulk_fields[] = {
 
 /* ---- nsInfo ---------------------------------------------------------------------------------- */
 
-/* The places of nsInfo, in the arena. */
+/* The stored names of nsInfo, in the arena. */
 struct target {
     /* The collection's name in the store, or NULL for a view and for a collection with another
      * UUID. */
-    const char *place;
-    /* The error of each statement on it if `place` is NULL. */
+    const char *stored_name;
+    /* The error of each statement on it if `stored_name` is NULL. */
     bson_error_t refusal;
     const struct uuid_mismatch *mismatch;
 };
@@ -83,7 +83,7 @@ static const struct field target_fields[] = {
 static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
 {
-    char found[PLACE_MAX];
+    char found[STORED_NAME_MAX];
     struct target_fields given = {0};
     truce_status status = truce__message_check(document, error);
 
@@ -92,8 +92,8 @@ static truce_status read_target(struct call *call, const bson_t *document, struc
     if (!status && !given.ns)
         status = truce__refuse(40414, error, "an element of nsInfo needs ns, DATABASE.COLLECTION");
     if (!status)
-        status =
-            serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), found, error);
+        status = serve_stored_name_of(call, given.ns, ACTION_WRITE | access_more_actions(call),
+                                      found, error);
     *target = (struct target){0};
     if (!status || error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW) {
         truce_status same =
@@ -102,7 +102,7 @@ static truce_status read_target(struct call *call, const bson_t *document, struc
         status = same ? same : status;
     }
     if (!status)
-        target->place = truce__arena_copy(&call->arena, found, strlen(found) + 1);
+        target->stored_name = truce__arena_copy(&call->arena, found, strlen(found) + 1);
     if (!status || (error->code != CODE_COMMAND_NOT_SUPPORTED_ON_VIEW &&
                     error->code != CODE_COLLECTION_UUID_MISMATCH))
         return status;
@@ -217,7 +217,7 @@ static truce_status bulk_read_operation(struct call *call, const bson_t *stateme
     if (status)
         return status;
     *target = &targets->all[given.target];
-    write->collection = (*target)->place;
+    write->collection = (*target)->stored_name;
     return bulk_fill(&given, write, error);
 }
 
@@ -321,7 +321,7 @@ static truce_status bulk_answer(struct call *call, const struct operations *oper
 static void bulk_append_views(const struct operations *operations)
 {
     for (uint32_t i = 0; i < operations->count; i++)
-        if (operations->outcomes[i].status == TRUCE_INVALID && !operations->targets[i]->place)
+        if (operations->outcomes[i].status == TRUCE_INVALID && !operations->targets[i]->stored_name)
             operations->outcomes[i].error = operations->targets[i]->refusal;
 }
 

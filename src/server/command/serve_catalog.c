@@ -20,56 +20,57 @@
 /* ---- listing --------------------------------------------------------------------------------- */
 
 /* The collections of the store, in the form of truce_collection_list. */
-struct places {
+struct stored_names {
     bson_t list;
     bson_iter_t at;
 };
 
 /* Lists the collections of the store, to be visited one after the other. `only` and `measured` are
  * those of truce_list_options. */
-static truce_status places_begin(struct call *call, const char *only, bool measured,
-                                 struct places *places, bson_error_t *error)
+static truce_status stored_names_begin(struct call *call, const char *only, bool measured,
+                                       struct stored_names *stored_names, bson_error_t *error)
 {
     const truce_list_options options = {
         .collection = only, .unmeasured = !measured, .pages = measured, .uuids = true};
-    truce_status status = truce_collection_list(call->store, &options, &places->list, error);
+    truce_status status = truce_collection_list(call->store, &options, &stored_names->list, error);
 
-    (void)bson_iter_init(&places->at, &places->list);
+    (void)bson_iter_init(&stored_names->at, &stored_names->list);
     return status;
 }
 
 /* Returns the next collection; `facts` is a view. */
-static bool places_next(struct places *places, const char **place, bson_t *facts)
+static bool stored_names_next(struct stored_names *stored_names, const char **stored_name,
+                              bson_t *facts)
 {
     const uint8_t *bytes;
     uint32_t size;
 
-    if (!bson_iter_next(&places->at) || !BSON_ITER_HOLDS_DOCUMENT(&places->at))
+    if (!bson_iter_next(&stored_names->at) || !BSON_ITER_HOLDS_DOCUMENT(&stored_names->at))
         return false;
-    bson_iter_document(&places->at, &size, &bytes);
+    bson_iter_document(&stored_names->at, &size, &bytes);
     (void)bson_init_static(facts, bytes, size);
-    *place = truce__field_text(facts, "name");
+    *stored_name = truce__field_text(facts, "name");
     return true;
 }
 
-truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
+truce_status serve_is_there(struct call *call, const char *stored_name, bool *there, bson_t *facts,
                             bson_error_t *error)
 {
-    struct places places;
-    truce_status status = places_begin(call, place, facts, &places, error);
+    struct stored_names stored_names;
+    truce_status status = stored_names_begin(call, stored_name, facts, &stored_names, error);
     const char *name;
     bson_t view;
 
-    *there = !status && places_next(&places, &name, &view);
+    *there = !status && stored_names_next(&stored_names, &name, &view);
     if (*there && facts)
         bson_copy_to(&view, facts);
     else if (facts)
         bson_init(facts);
-    bson_destroy(&places.list);
+    bson_destroy(&stored_names.list);
     return status;
 }
 
-truce_status serve_no_such_place(struct call *call, bson_error_t *error)
+truce_status serve_no_such_namespace(struct call *call, bson_error_t *error)
 {
     return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "ns does not exist: %s",
                          call_namespace(call, bson_iter_utf8(&call->value, NULL)));
@@ -77,31 +78,31 @@ truce_status serve_no_such_place(struct call *call, bson_error_t *error)
 
 truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct places places = {.list = BSON_INITIALIZER};
+    struct stored_names stored_names = {.list = BSON_INITIALIZER};
     struct engine *engine = truce__file_engine_or_null(call->server->store);
-    const char *place;
+    const char *stored_name;
     bool any = false;
     bson_t facts;
     truce_status status = call_no_fields(call, error);
 
     if (!status) {
-        bson_destroy(&places.list);
-        status = places_begin(call, NULL, false, &places, error);
+        bson_destroy(&stored_names.list);
+        status = stored_names_begin(call, NULL, false, &stored_names, error);
     }
     /* The database admin stores the users. */
     if (!status && !strcmp(call->database, "admin"))
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "Dropping the 'admin' database is prohibited.");
-    while (!status && places_next(&places, &place, &facts))
-        if (truce__place_name(call->server->database, call->database, place)) {
-            status = truce_collection_drop(call->server->store, place, error);
+    while (!status && stored_names_next(&stored_names, &stored_name, &facts))
+        if (truce__stored_name_plain(call->server->database, call->database, stored_name)) {
+            status = truce_collection_drop(call->server->store, stored_name, error);
             any = any || !status;
             if (status == TRUCE_NOT_FOUND)
                 status = TRUCE_OK; /* Another client has dropped the collection in the meantime. */
         }
     if (!status && any && engine) /* Change streams of the database then receive dropDatabase. */
         status = truce__engine_feed_note(engine, FEED_DROP_DATABASE, call->database, error);
-    bson_destroy(&places.list);
+    bson_destroy(&stored_names.list);
     BSON_APPEND_UTF8(reply, "dropped", call->database);
     return status;
 }
@@ -209,10 +210,10 @@ static truce_status list_views(struct call *call, bool names_only, struct sifted
 
 truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct places places = {.list = BSON_INITIALIZER};
+    struct stored_names stored_names = {.list = BSON_INITIALIZER};
     struct sifted sifted;
     struct list list = {0};
-    const char *place;
+    const char *stored_name;
     bson_t facts, document;
     int64_t most = INT64_MAX;
     truce_status status = sifted_begin(call, &sifted, &list, error);
@@ -222,11 +223,12 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     if (!status && most < INT64_MAX)
         status = cursor_reply_room(call, error);
     if (!status) {
-        bson_destroy(&places.list);
-        status = places_begin(call, NULL, false, &places, error);
+        bson_destroy(&stored_names.list);
+        status = stored_names_begin(call, NULL, false, &stored_names, error);
     }
-    while (!status && places_next(&places, &place, &facts)) {
-        const char *name = truce__place_name(call->server->database, call->database, place);
+    while (!status && stored_names_next(&stored_names, &stored_name, &facts)) {
+        const char *name =
+            truce__stored_name_plain(call->server->database, call->database, stored_name);
 
         if (!name)
             continue;
@@ -239,7 +241,7 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     if (!status)
         status = cursor_reply_array(call, bson_copy(&sifted.array), "$cmd.listCollections", most,
                                     reply, error);
-    bson_destroy(&places.list);
+    bson_destroy(&stored_names.list);
     sifted_end(&sifted);
     return status;
 }

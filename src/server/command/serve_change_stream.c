@@ -38,7 +38,7 @@ static const struct field stage_fields[] = {
 /* ---- the first stage ------------------------------------------------------------------------- */
 
 /* Returns the number of stages before $changeStream, or -1 if the pipeline has no such stage. */
-static int place_of_stage(const bson_t *pipeline, bson_iter_t *stage)
+static int position_of_change_stream(const bson_t *pipeline, bson_iter_t *stage)
 {
     bson_iter_t at;
 
@@ -54,7 +54,7 @@ bool serve_is_change_stream(const bson_t *pipeline)
 {
     bson_iter_t stage;
 
-    return place_of_stage(pipeline, &stage) >= 0;
+    return position_of_change_stream(pipeline, &stage) >= 0;
 }
 
 static truce_status change_stream_read_kind(const char *text, const char *field, const char *none,
@@ -105,7 +105,7 @@ static truce_status change_stream_read_start(const struct stage *stage,
     if (!given)
         return TRUCE_OK;
     status = change_stream_token_read(given, token, error);
-    if (!status && stage->resume_after && token->place == STREAM_INVALIDATE)
+    if (!status && stage->resume_after && token->point == STREAM_INVALIDATE)
         status = truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                                "Attempting to resume a change stream using 'resumeAfter' is not "
                                "allowed from an invalidate notification.");
@@ -135,11 +135,11 @@ static truce_status read_reach(struct call *call, const struct stage *stage, con
     if (!stage->all &&
         (is_admin || !strcmp(call->database, "config") || !strcmp(call->database, "local")))
         return refuse_internal(call->database, error);
-    if (!whole && truce__place_is_system(name))
+    if (!whole && truce__name_is_system(name))
         return refuse_internal(name, error);
     /* A name that no collection can have is refused, because the stream would never have an
      * event. */
-    if (!whole && truce__collection_name_check(options->place, error))
+    if (!whole && truce__collection_name_check(options->stored_name, error))
         return TRUCE_INVALID;
     /* No role of a single database covers all databases. */
     return stage->all && !access_may(call, "", ACTION_FIND) ? access_refuse(call, "admin", error)
@@ -183,7 +183,7 @@ static truce_status change_stream_read_options(struct call *call, const bson_t *
     bson_iter_t at;
     truce_status status;
 
-    if (place_of_stage(pipeline, &at) > 0 || serve_is_change_stream(options->stages))
+    if (position_of_change_stream(pipeline, &at) > 0 || serve_is_change_stream(options->stages))
         return truce__refuse(40602, error,
                              "$changeStream is only valid as the first stage in a pipeline");
     if (call->session.transaction)
@@ -226,8 +226,8 @@ static truce_status change_stream_answer(struct call *call, struct cursor_entry 
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
     BSON_APPEND_ARRAY(&cursor, name, batch);
-    change_stream_append_place(entry->stream, "postBatchResumeToken", &cursor);
-    BSON_APPEND_UTF8(&cursor, "ns", entry->place);
+    change_stream_append_token(entry->stream, "postBatchResumeToken", &cursor);
+    BSON_APPEND_UTF8(&cursor, "ns", entry->ns);
     if (over) {
         cursor_entry_close(entry);
     } else {
@@ -239,11 +239,13 @@ static truce_status change_stream_answer(struct call *call, struct cursor_entry 
     return status;
 }
 
-truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *place,
+truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *stored_name,
                                  const char *name, int64_t most, bson_t *reply, bson_error_t *error)
 {
-    struct change_stream_options options = {
-        .own = call->server->database, .database = call->database, .place = place, .batch = most};
+    struct change_stream_options options = {.own = call->server->database,
+                                            .database = call->database,
+                                            .stored_name = stored_name,
+                                            .batch = most};
     bson_t stages, batch = BSON_INITIALIZER;
     struct change_stream_token token;
     struct cursor_entry *entry;
@@ -262,7 +264,7 @@ truce_status serve_change_stream(struct call *call, const bson_t *pipeline, cons
         entry = bson_malloc0(sizeof *entry);
         entry->stream = watch;
         entry->user = bson_strdup(call->connection->login.tag);
-        entry->place = bson_strdup(call_namespace(call, name));
+        entry->ns = bson_strdup(call_namespace(call, name));
         status = change_stream_read(watch, most, &batch, &count, error);
         status = change_stream_answer(call, entry, "firstBatch", &batch, status, reply, error);
     }

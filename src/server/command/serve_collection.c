@@ -123,11 +123,11 @@ static truce_status collection_check_shape(struct call *call, const struct shape
     return status ? status : check_images(call, shape->images, images, error);
 }
 
-/* Reads the fields of create or collMod, and the place that it names. */
+/* Reads the fields of create or collMod, and the stored name that it names. */
 static truce_status read_shape(struct call *call, const struct field *fields, struct shape *shape,
-                               char place[PLACE_MAX], bson_error_t *error)
+                               char stored_name[STORED_NAME_MAX], bson_error_t *error)
 {
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     return status ? status : call_own_fields(call, fields, shape, error);
 }
@@ -159,12 +159,12 @@ static struct collection_options options_of(const struct shape *shape, const boo
     return (struct collection_options){shape->validator, shape->images ? images : NULL};
 }
 
-static truce_status serve_collection_validate(struct call *call, const char *place,
+static truce_status serve_collection_validate(struct call *call, const char *stored_name,
                                               const struct shape *shape, bson_error_t *error)
 {
     if (!shape->validator)
         return TRUCE_OK;
-    return truce_collection_validate(call->store, place, shape->validator, error);
+    return truce_collection_validate(call->store, stored_name, shape->validator, error);
 }
 
 static const struct field modify_fields[] = {
@@ -184,7 +184,7 @@ static truce_status modify_view(struct call *call, const struct view *view,
 
 /* Makes the changes of collMod in one step, which only a file supports. If `index` is NULL, changes
  * no index. */
-static truce_status modify_to(struct call *call, const char *place, const struct shape *shape,
+static truce_status modify_to(struct call *call, const char *stored_name, const struct shape *shape,
                               const bool *images, const struct modified_index *index,
                               bson_error_t *error)
 {
@@ -194,18 +194,18 @@ static truce_status modify_to(struct call *call, const char *place, const struct
     if (engine) {
         options.index = index ? index->name : NULL;
         options.changes = index ? &index->changes : NULL;
-        return truce__engine_collection_modify(engine, place, &options, error);
+        return truce__engine_collection_modify(engine, stored_name, &options, error);
     }
     if (index && options.validator)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "only a store in a file can change an index and a validator at once: "
                              "send one collMod for each");
-    return index
-               ? truce_index_modify(call->server->store, place, index->name, &index->changes, error)
-               : serve_collection_validate(call, place, shape, error);
+    return index ? truce_index_modify(call->server->store, stored_name, index->name,
+                                      &index->changes, error)
+                 : serve_collection_validate(call, stored_name, shape, error);
 }
 
-static truce_status modify_collection(struct call *call, const char *place,
+static truce_status modify_collection(struct call *call, const char *stored_name,
                                       const struct shape *shape, bson_t *reply, bson_error_t *error)
 {
     struct modified_index index;
@@ -216,10 +216,10 @@ static truce_status modify_collection(struct call *call, const char *place,
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "option only supported on a view: %s",
                                shape->view.pipeline ? "pipeline" : "viewOn");
     if (status || !shape->index)
-        return status ? status : modify_to(call, place, shape, &images, NULL, error);
-    status = serve_modified_index(call, place, shape->index, &index, error);
+        return status ? status : modify_to(call, stored_name, shape, &images, NULL, error);
+    status = serve_modified_index(call, stored_name, shape->index, &index, error);
     if (!status)
-        status = modify_to(call, place, shape, &images, &index, error);
+        status = modify_to(call, stored_name, shape, &images, &index, error);
     if (!status)
         serve_append_modified(&index, reply);
     bson_destroy(&index.changes);
@@ -230,8 +230,8 @@ truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_erro
 {
     struct shape shape = {0};
     const struct view *view = NULL;
-    char place[PLACE_MAX];
-    truce_status status = read_shape(call, modify_fields, &shape, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = read_shape(call, modify_fields, &shape, stored_name, error);
 
     if (!status)
         status = view_refuse_system(call->database, bson_iter_utf8(&call->value, NULL), error);
@@ -240,7 +240,7 @@ truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_erro
                             &call->arena, &view, error);
     if (!status)
         status = view ? modify_view(call, view, &shape, error)
-                      : modify_collection(call, place, &shape, reply, error);
+                      : modify_collection(call, stored_name, &shape, reply, error);
     return status;
 }
 
@@ -262,19 +262,19 @@ static const struct field create_fields[] = {
     {NULL, FIELD_IGNORED, 0}};
 
 /* Creates the collection and sets its options, in one step where the store supports it. */
-static truce_status collection_make_collection(struct call *call, const char *place,
+static truce_status collection_make_collection(struct call *call, const char *stored_name,
                                                const struct shape *shape, bool images,
                                                bson_error_t *error)
 {
     struct collection_options options = options_of(shape, &images);
     struct engine *engine = collection_engine_of(call);
-    truce_status status = truce__collection_name_check(place, error);
+    truce_status status = truce__collection_name_check(stored_name, error);
 
     if (!status && engine)
-        return truce__engine_collection_create(engine, place, &options, error);
+        return truce__engine_collection_create(engine, stored_name, &options, error);
     if (!status)
-        status = truce_collection_create(call->store, place, error);
-    return status ? status : serve_collection_validate(call, place, shape, error);
+        status = truce_collection_create(call->store, stored_name, error);
+    return status ? status : serve_collection_validate(call, stored_name, shape, error);
 }
 
 static truce_status refuse_view(struct call *call, const char *name, bson_error_t *error)
@@ -301,7 +301,7 @@ static truce_status check_id_index(const bson_t *specification, bson_error_t *er
 
 /* Creates a collection with the options of `create`. Fails if a collection or a view has the
  * name. */
-static truce_status create_collection(struct call *call, const char *place,
+static truce_status create_collection(struct call *call, const char *stored_name,
                                       const struct shape *shape, bson_error_t *error)
 {
     const char *name = bson_iter_utf8(&call->value, NULL);
@@ -317,7 +317,7 @@ static truce_status create_collection(struct call *call, const char *place,
     if (!status)
         status = view_refuse_system(call->database, name, error);
     if (!status)
-        status = serve_is_there(call, place, &there, NULL, error);
+        status = serve_is_there(call, stored_name, &there, NULL, error);
     if (!status)
         status = views_find(call->server->views, call->database, name, &call->arena, &view, error);
     if (!status && view)
@@ -326,7 +326,7 @@ static truce_status create_collection(struct call *call, const char *place,
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "Collection %s already exists.",
                              call_namespace(call, name));
     if (!status)
-        status = collection_make_collection(call, place, shape, images, error);
+        status = collection_make_collection(call, stored_name, shape, images, error);
     /* Another client has just created a view of this name. */
     return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW
                ? refuse_view(call, name, error)
@@ -335,13 +335,13 @@ static truce_status create_collection(struct call *call, const char *place,
 
 truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     struct shape shape = {0};
-    truce_status status = read_shape(call, create_fields, &shape, place, error);
+    truce_status status = read_shape(call, create_fields, &shape, stored_name, error);
 
     (void)reply;
     if (status || !shape.view.on)
-        return status ? status : create_collection(call, place, &shape, error);
+        return status ? status : create_collection(call, stored_name, &shape, error);
     status = refuse_on_view(&shape, error);
     return status ? status
                   : view_create(call, bson_iter_utf8(&call->value, NULL), &shape.view, error);
@@ -369,9 +369,9 @@ static const struct field drop_fields[] = {
 
 truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bool was = false;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = call_own_fields(call, drop_fields, NULL, error);
@@ -380,7 +380,7 @@ truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = view_drop(call, bson_iter_utf8(&call->value, NULL), &was, error);
     if (!status && !was)
-        status = truce_collection_drop(call->server->store, place, error);
+        status = truce_collection_drop(call->server->store, stored_name, error);
     if (!status)
         BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
     /* Dropping a collection that does not exist succeeds, as in MongoDB since 7.0. */
@@ -396,8 +396,9 @@ static truce_status refuse_target(const char *ns, bson_error_t *error)
 }
 
 /* Converts a namespace of renameCollection. With `target`, its collection must not exist yet. */
-static truce_status place_of_namespace(struct call *call, const char *ns, uint32_t actions,
-                                       bool target, char place[PLACE_MAX], bson_error_t *error)
+static truce_status stored_name_of_namespace(struct call *call, const char *ns, uint32_t actions,
+                                             bool target, char stored_name[STORED_NAME_MAX],
+                                             bson_error_t *error)
 {
     const uint32_t reads = ACTION_FIND | ACTION_STATS | ACTION_LIST;
     char database[DATABASE_NAME_MAX + 1];
@@ -417,13 +418,14 @@ static truce_status place_of_namespace(struct call *call, const char *ns, uint32
     if (target && status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW)
         return refuse_target(ns, error);
     return status ? status
-                  : truce__place_of(call->server->database, database, dot + 1, place, error);
+                  : truce__stored_name_of(call->server->database, database, dot + 1, stored_name,
+                                          error);
 }
 
-truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
-                            char place[PLACE_MAX], bson_error_t *error)
+truce_status serve_stored_name_of(struct call *call, const char *ns, uint32_t actions,
+                                  char stored_name[STORED_NAME_MAX], bson_error_t *error)
 {
-    return place_of_namespace(call, ns, actions, false, place, error);
+    return stored_name_of_namespace(call, ns, actions, false, stored_name, error);
 }
 
 /* ---- renameCollection ------------------------------------------------------------------------ */
@@ -486,14 +488,14 @@ static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_
 
 /* Checks that the collection is not the server's own, and that no pattern of its database uses
  * it. */
-static truce_status collection_check_unused(struct call *call, const char *ns, const char *place,
-                                            bson_error_t *error)
+static truce_status collection_check_unused(struct call *call, const char *ns,
+                                            const char *stored_name, bson_error_t *error)
 {
     char database[DATABASE_NAME_MAX + 1];
     truce_store *view;
     truce_status status;
 
-    if (truce__reserved_place(place))
+    if (truce__reserved_stored_name(stored_name))
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "%s is reserved for truce: it cannot be renamed or replaced", ns);
     snprintf(database, sizeof database, "%.*s", (int)strcspn(ns, "."), ns);
@@ -507,7 +509,7 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
 {
     const char *ns = BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : NULL;
     bool drop = false;
-    char from[PLACE_MAX], to[PLACE_MAX];
+    char from[STORED_NAME_MAX], to[STORED_NAME_MAX];
     uint32_t away = ACTION_SHAPE, there = ACTION_SHAPE;
     struct rename rename = {0};
     truce_status status = call_own_fields(call, rename_fields, &rename, error);
@@ -526,9 +528,9 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
         there |= ACTION_WRITE;
     }
     if (!status)
-        status = serve_place_of(call, ns, away, from, error);
+        status = serve_stored_name_of(call, ns, away, from, error);
     if (!status)
-        status = place_of_namespace(call, rename.to, there, true, to, error);
+        status = stored_name_of_namespace(call, rename.to, there, true, to, error);
     if (!status)
         status = collection_check_same(call, ns, &rename, error);
     if (!status)

@@ -180,12 +180,12 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
                                       bson_error_t *error)
 {
     const char *name = bson_iter_utf8(&call->value, NULL);
-    char place[PLACE_MAX], host[256] = "";
+    char stored_name[STORED_NAME_MAX], host[256] = "";
     static const bson_t plain = BSON_INITIALIZER;
     const bson_t *wanted = NULL; /* The field storageStats: {scale}. */
     bson_t stats = BSON_INITIALIZER;
     bson_iter_t at;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
     bool there = false;
 
     (void)gethostname(host, sizeof host - 1);
@@ -194,11 +194,11 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
     if (!status)
         status = access_need_collection(call, call->database, name, ACTION_STATS, error);
     if (!status)
-        status = serve_is_there(call, place, &there, NULL, error);
+        status = serve_is_there(call, stored_name, &there, NULL, error);
     if (!status)
         status = serve_sizes(call, wanted ? wanted : &plain, &stats, error);
     if (!status && !there && bson_has_field(asked, "count"))
-        status = serve_no_such_place(call, error);
+        status = serve_no_such_namespace(call, error);
     BSON_APPEND_UTF8(one, "ns", call_namespace(call, name));
     BCON_APPEND(one, "host", BCON_UTF8(host), "localTime", BCON_DATE_TIME(truce__clock_wall_ms()));
     if (bson_has_field(asked, "storageStats"))
@@ -280,7 +280,7 @@ static truce_status current_op_refuse_other(void *arg, const char *database, con
 truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
                          bson_error_t *error)
 {
-    const struct place_guard guard = {current_op_refuse_other, NULL};
+    const struct name_guard guard = {current_op_refuse_other, NULL};
     bson_t documents = BSON_INITIALIZER, array = BSON_INITIALIZER, named;
     bool of_collection = BSON_ITER_HOLDS_UTF8(&call->value);
     truce_status status;
@@ -297,8 +297,8 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most
     else
         status = current_op_list(call, asked, &documents, error);
     if (!status) {
-        status = truce__place_pipeline(call->server->database, call->database, pipeline, &guard,
-                                       &named, error);
+        status = truce__map_pipeline(call->server->database, call->database, pipeline, &guard,
+                                     &named, error);
         bson_destroy(&named);
     }
     if (!status)

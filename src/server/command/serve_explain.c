@@ -43,7 +43,7 @@
 /* A read, and the change that the command makes to the documents that it finds. */
 struct explained {
     /* The collection, as the store and as the client know it. */
-    const char *place, *ns;
+    const char *stored_name, *ns;
     const bson_t *filter;
     truce_find_options options;
     bool count;
@@ -74,7 +74,7 @@ static truce_status explained_read_plan(struct call *call, struct explained *exp
     if (!explained->filter)
         explained->filter = &all;
     explained->options.plan_only = !explained->executes;
-    status = truce__store_explain(call->store, explained->place, explained->filter,
+    status = truce__store_explain(call->store, explained->stored_name, explained->filter,
                                   &explained->options, explained->count, &explained->plan, error);
     explained->took_ms = (truce__clock_monotonic_ns() - since_ns) / 1000000;
     return status;
@@ -328,8 +328,8 @@ static truce_status explained_read_head(struct call *call, const struct pipeline
     return status;
 }
 
-/* Explains an aggregate: the plan of its head, and the stages. `pipeline` names places instead of
- * collections. */
+/* Explains an aggregate: the plan of its head, and the stages. `pipeline` names stored names
+ * instead of collections. */
 static truce_status explain_stages(struct call *call, struct explained *explained,
                                    const struct aggregate_request *aggregate,
                                    const bson_t *pipeline, bson_t *reply, bson_error_t *error)
@@ -341,7 +341,7 @@ static truce_status explain_stages(struct call *call, struct explained *explaine
     if (status)
         return status;
     truce__pipeline_head(compiled, &head);
-    explained->place = aggregate->place;
+    explained->stored_name = aggregate->stored_name;
     explained->ns = call_namespace(call, aggregate->name);
     explained->options = (truce_find_options){.hint = aggregate->hint,
                                               .deadline_ms = aggregate->options.deadline_ms,
@@ -466,8 +466,8 @@ static truce_status try_updates(struct call *call, struct explained *explained,
     if (!status)
         status = truce__match_new(explained->filter, &match, error);
     if (!status && explained->executes)
-        status = truce_find(call->store, explained->place, explained->filter, &explained->options,
-                            &cursor, error);
+        status = truce_find(call->store, explained->stored_name, explained->filter,
+                            &explained->options, &cursor, error);
     if (cursor)
         do {
             status = truce_cursor_next(cursor, &document, error);
@@ -596,7 +596,7 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     /* Stays empty for a write, because view_guard has refused writes to views. */
     struct view_source source = {0};
     struct aggregate_request aggregate;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_status status = TRUCE_OK;
 
     if (!explain)
@@ -608,8 +608,8 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     call->command = call->server->commands->find(bson_iter_key(inner));
     call->value = *inner;
     if (explain != explain_aggregate) {
-        status = call_place(call, place, error);
-        explained.place = place;
+        status = call_stored_name(call, stored_name, error);
+        explained.stored_name = stored_name;
         explained.ns = status ? "" : call_namespace(call, bson_iter_utf8(inner, NULL));
         if (!status)
             status = view_source(call, call->database, bson_iter_utf8(inner, NULL), &source, error);

@@ -64,7 +64,7 @@ static void sum_report(struct sum *sum, bson_t *reply)
     BCON_APPEND(reply, "numChunks", BCON_INT32(sum->chunks), "md5", BCON_UTF8(hex));
 }
 
-static truce_status sum_chunks(struct call *call, const char *place, struct sum *sum,
+static truce_status sum_chunks(struct call *call, const char *stored_name, struct sum *sum,
                                bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
@@ -75,7 +75,7 @@ static truce_status sum_chunks(struct call *call, const char *place, struct sum 
     truce_status status;
 
     BSON_APPEND_VALUE(&filter, "files_id", bson_iter_value(&call->value));
-    status = truce_find(call->store, place, &filter, &options, &cursor, error);
+    status = truce_find(call->store, stored_name, &filter, &options, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &chunk, error)) && chunk)
         status = filemd5_sum_add(sum, chunk, error);
     truce_cursor_close(cursor);
@@ -93,17 +93,17 @@ truce_status serve_filemd5(struct call *call, bson_t *reply, bson_error_t *error
                                           {"partialOk", FIELD_PLAIN, 0},
                                           {"md5state", FIELD_PLAIN, 0},
                                           {0}};
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_status status = call_own_fields(call, fields, &given, error);
     char *ns = bson_strdup_printf("%s.%s.chunks", call->database, given.root ? given.root : "fs");
     struct sum sum = {0};
 
     if (!status)
-        status = serve_place_of(call, ns, ACTION_FIND, place, error);
+        status = serve_stored_name_of(call, ns, ACTION_FIND, stored_name, error);
     if (!status)
         status = filemd5_sum_begin(&sum, error);
     if (!status)
-        status = sum_chunks(call, place, &sum, error);
+        status = sum_chunks(call, stored_name, &sum, error);
     if (!status)
         sum_report(&sum, reply);
     EVP_MD_CTX_free(sum.digest);

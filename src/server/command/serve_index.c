@@ -10,10 +10,10 @@
 #include "query/index/index.h"
 #include "store/mongodb/mongo_session.h"
 
-static int32_t count_indexes(struct call *call, const char *place)
+static int32_t count_indexes(struct call *call, const char *stored_name)
 {
     bson_t indexes;
-    truce_status status = truce_index_list(call->store, place, &indexes, NULL);
+    truce_status status = truce_index_list(call->store, stored_name, &indexes, NULL);
     int32_t count = status ? 0 : (int32_t)bson_count_keys(&indexes);
 
     bson_destroy(&indexes);
@@ -82,8 +82,8 @@ static bool index_is_named(const bson_t *indexes, const char *wanted)
 
 /* Drops the first `count` indexes that did not exist before. A failure leaves them in place and is
  * ignored: the caller reports the error that it already has. */
-static void drop_created(struct call *call, const char *place, const struct documents *indexes,
-                         uint32_t count, const bson_t *before)
+static void drop_created(struct call *call, const char *stored_name,
+                         const struct documents *indexes, uint32_t count, const bson_t *before)
 {
     truce_status status = TRUCE_OK;
 
@@ -92,31 +92,31 @@ static void drop_created(struct call *call, const char *place, const struct docu
 
         if (bson_iter_init_find(&name, indexes->all[i], "name") && BSON_ITER_HOLDS_UTF8(&name) &&
             !index_is_named(before, bson_iter_utf8(&name, NULL)))
-            status = truce_index_drop(call->store, place, bson_iter_utf8(&name, NULL), NULL);
+            status = truce_index_drop(call->store, stored_name, bson_iter_utf8(&name, NULL), NULL);
     }
 }
 
 /* Creates all indexes or none: if one cannot be created, the ones before it are dropped. Sets
  * `*there_were` to the number of indexes before. */
-static truce_status create_all(struct call *call, const char *place,
+static truce_status create_all(struct call *call, const char *stored_name,
                                const struct documents *indexes, int32_t *there_were,
                                bson_error_t *error)
 {
     int64_t around = truce_deadline_begin(call->deadline_ms);
     bson_t before;
     uint32_t created = 0;
-    truce_status status = truce_index_list(call->store, place, &before, error);
+    truce_status status = truce_index_list(call->store, stored_name, &before, error);
 
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     *there_were = (int32_t)bson_count_keys(&before);
     while (!status && created < indexes->count) {
-        status = truce_index_create(call->store, place, indexes->all[created], error);
+        status = truce_index_create(call->store, stored_name, indexes->all[created], error);
         created += !status;
     }
     truce_deadline_end(around);
     if (status)
-        drop_created(call, place, indexes, created, &before);
+        drop_created(call, stored_name, indexes, created, &before);
     bson_destroy(&before);
     return status;
 }
@@ -125,23 +125,23 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
 {
     struct create_indexes given = {0};
     struct documents indexes;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bool there = false;
     int32_t before = 0, after;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = call_own_fields(call, create_index_fields, &given, error);
     if (!status)
         status = read_new_indexes(call, &given, &indexes, error);
     if (!status)
-        status = serve_is_there(call, place, &there, NULL, error);
+        status = serve_is_there(call, stored_name, &there, NULL, error);
     if (!status)
-        status = create_all(call, place, &indexes, &before, error);
+        status = create_all(call, stored_name, &indexes, &before, error);
     if (status)
         return status;
     before = there ? before : 1;
-    after = count_indexes(call, place);
+    after = count_indexes(call, stored_name);
     BCON_APPEND(reply, "numIndexesBefore", BCON_INT32(before), "numIndexesAfter", BCON_INT32(after),
                 "createdCollectionAutomatically", BCON_BOOL(!there));
     if (before == after)
@@ -181,8 +181,8 @@ static const char *name_by_key(const bson_t *indexes, const bson_t *key)
     return NULL;
 }
 
-static truce_status index_drop_all(struct call *call, const char *place, const bson_t *indexes,
-                                   bson_error_t *error)
+static truce_status index_drop_all(struct call *call, const char *stored_name,
+                                   const bson_t *indexes, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_iter_t at, name;
@@ -191,8 +191,8 @@ static truce_status index_drop_all(struct call *call, const char *place, const b
     while (!status && bson_iter_next(&at))
         if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
             strcmp(bson_iter_utf8(&name, NULL), "_id_") != 0)
-            status =
-                truce_index_drop(call->server->store, place, bson_iter_utf8(&name, NULL), error);
+            status = truce_index_drop(call->server->store, stored_name, bson_iter_utf8(&name, NULL),
+                                      error);
     return status;
 }
 
@@ -218,7 +218,7 @@ static truce_status check_names(const bson_t *indexes, const bson_iter_t *names,
 
 /* Drops the indexes that `which` names: "*", a name, a key pattern, or an array of names. A wrong
  * name drops no index. */
-static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
+static truce_status drop_some(struct call *call, const char *stored_name, const bson_t *indexes,
                               const bson_iter_t *which, bson_error_t *error)
 {
     const char *name = NULL;
@@ -228,8 +228,8 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
     if (BSON_ITER_HOLDS_ARRAY(which) && bson_iter_recurse(which, &inner)) {
         status = check_names(indexes, which, error);
         while (!status && bson_iter_next(&inner))
-            status =
-                truce_index_drop(call->server->store, place, bson_iter_utf8(&inner, NULL), error);
+            status = truce_index_drop(call->server->store, stored_name,
+                                      bson_iter_utf8(&inner, NULL), error);
         return status;
     }
     if (BSON_ITER_HOLDS_UTF8(which))
@@ -241,23 +241,23 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
                              "can't find an index with the key that was given: listIndexes lists "
                              "the indexes");
     if (!strcmp(name, "*"))
-        return index_drop_all(call, place, indexes, error);
-    return truce_index_drop(call->server->store, place, name, error);
+        return index_drop_all(call, stored_name, indexes, error);
+    return truce_index_drop(call->server->store, stored_name, name, error);
 }
 
 /* Returns the indexes of a collection that exists. `indexes` is always initialised. */
-static truce_status index_list_of(struct call *call, const char *place, bson_t *indexes,
+static truce_status index_list_of(struct call *call, const char *stored_name, bson_t *indexes,
                                   bson_error_t *error)
 {
     bool there = false;
-    truce_status status = serve_is_there(call, place, &there, NULL, error);
+    truce_status status = serve_is_there(call, stored_name, &there, NULL, error);
 
     if (!status && !there)
-        status = serve_no_such_place(call, error);
+        status = serve_no_such_namespace(call, error);
     if (status)
         return status;
     bson_destroy(indexes);
-    return truce_index_list(call->server->store, place, indexes, error);
+    return truce_index_list(call->server->store, stored_name, indexes, error);
 }
 
 static const struct field drop_index_fields[] = {
@@ -268,9 +268,9 @@ static const struct field drop_index_fields[] = {
 truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_t indexes = BSON_INITIALIZER;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bson_iter_t which;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = call_own_fields(call, drop_index_fields, NULL, error);
@@ -278,10 +278,10 @@ truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *
         status = truce__refuse(
             40414, error, "dropIndexes needs 'index': a name, an array of names, or a key pattern");
     if (!status)
-        status = index_list_of(call, place, &indexes, error);
+        status = index_list_of(call, stored_name, &indexes, error);
     if (!status) {
         BSON_APPEND_INT32(reply, "nIndexesWas", (int32_t)bson_count_keys(&indexes));
-        status = drop_some(call, place, &indexes, &which, error);
+        status = drop_some(call, stored_name, &indexes, &which, error);
     }
     bson_destroy(&indexes);
     return status;
@@ -298,10 +298,10 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
 {
     bson_t indexes = BSON_INITIALIZER, versioned = BSON_INITIALIZER, element, view;
     struct list list = {0};
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     int64_t most = INT64_MAX;
     bson_iter_t at;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = call_own_fields(call, list_fields, &list, error);
@@ -310,7 +310,7 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
     if (!status && most < INT64_MAX)
         status = cursor_reply_room(call, error);
     if (!status)
-        status = index_list_of(call, place, &indexes, error);
+        status = index_list_of(call, stored_name, &indexes, error);
     (void)bson_iter_init(&at, &indexes);
     while (!status && bson_iter_next(&at)) {
         const uint8_t *bytes;
@@ -414,7 +414,7 @@ static void index_append_modified(struct value old, const bson_t *changes, bson_
         BCON_APPEND(reply, "hidden_old", BCON_BOOL(hidden), "hidden_new", BCON_BOOL(!hidden));
 }
 
-truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
+truce_status serve_modified_index(struct call *call, const char *stored_name, const bson_t *index,
                                   struct modified_index *found, bson_error_t *error)
 {
     bson_t indexes = BSON_INITIALIZER;
@@ -428,7 +428,7 @@ truce_status serve_modified_index(struct call *call, const char *place, const bs
     if (!status)
         status = index_check_modified(&modified, error);
     if (!status)
-        status = index_list_of(call, place, &indexes, error);
+        status = index_list_of(call, stored_name, &indexes, error);
     if (!status)
         status = find_modified(&indexes, &modified, &was, error);
     if (!status) {

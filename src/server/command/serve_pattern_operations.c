@@ -119,8 +119,8 @@ static truce_status host_check_collection(const struct operation_call *operation
                                           const char *collection, bool writes, bson_error_t *error)
 {
     struct call *call = operation->host_arg;
-    char place[PLACE_MAX];
-    truce_status status = call_place_of(call, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = call_stored_name_of(call, collection, stored_name, error);
 
     if (!status)
         status = access_need_collection(call, call->database, collection,

@@ -12,10 +12,10 @@
 /* ---- find ------------------------------------------------------------------------------------ */
 
 /* Reads the collection or view that the command names. */
-static truce_status serve_read_name(struct call *call, char place[PLACE_MAX],
+static truce_status serve_read_name(struct call *call, char stored_name[STORED_NAME_MAX],
                                     struct view_source *source, bson_error_t *error)
 {
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     return status ? status
                   : view_source(call, call->database, bson_iter_utf8(&call->value, NULL), source,
@@ -25,8 +25,8 @@ static truce_status serve_read_name(struct call *call, char place[PLACE_MAX],
 static truce_status open_view(struct call *call, const struct aggregate_request *aggregate,
                               truce_cursor **cursor, bson_error_t *error)
 {
-    return truce_aggregate(call->store, aggregate->place, aggregate->pipeline, &aggregate->options,
-                           cursor, error);
+    return truce_aggregate(call->store, aggregate->stored_name, aggregate->pipeline,
+                           &aggregate->options, cursor, error);
 }
 
 truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
@@ -34,9 +34,9 @@ truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
     struct aggregate_request aggregate;
     struct find_request find;
     struct view_source source;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_cursor *cursor;
-    truce_status status = serve_read_name(call, place, &source, error);
+    truce_status status = serve_read_name(call, stored_name, &source, error);
 
     if (!status)
         status = request_read_find(call, &find, error);
@@ -45,7 +45,7 @@ truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status && source.is_view)
         status = open_view(call, &aggregate, &cursor, error);
     else if (!status)
-        status = truce_find(call->store, place, find.filter, &find.options, &cursor, error);
+        status = truce_find(call->store, stored_name, find.filter, &find.options, &cursor, error);
     if (status)
         return status;
     return cursor_reply_first(call, cursor,
@@ -201,14 +201,14 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         (serve_is_change_stream(aggregate.pipeline) || serve_is_stage(aggregate.pipeline)))
         status = view_refuse(call, call->database, aggregate.name, false, error);
     if (!status && serve_is_change_stream(aggregate.pipeline))
-        return serve_change_stream(call, aggregate.pipeline, aggregate.place, aggregate.name,
+        return serve_change_stream(call, aggregate.pipeline, aggregate.stored_name, aggregate.name,
                                    aggregate.batch, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
         return serve_stage(call, aggregate.pipeline, aggregate.batch, reply, error);
     if (!status)
         status = request_pipeline(call, &aggregate, &pipeline, error);
     if (!status)
-        status = truce_aggregate(call->store, aggregate.place, pipeline, &aggregate.options,
+        status = truce_aggregate(call->store, aggregate.stored_name, pipeline, &aggregate.options,
                                  &cursor, error);
     if (status)
         return status;
@@ -242,16 +242,16 @@ truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct count_request count;
     struct view_source source;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     int64_t n = 0;
-    truce_status status = serve_read_name(call, place, &source, error);
+    truce_status status = serve_read_name(call, stored_name, &source, error);
 
     if (!status)
         status = request_read_count(call, &count, error);
     if (!status && source.is_view)
         status = count_view(call, &count, &source, &n, error);
     else if (!status)
-        status = truce_count(call->store, place, count.query, &count.options, &n, error);
+        status = truce_count(call->store, stored_name, count.query, &count.options, &n, error);
     if (n <= INT32_MAX)
         BSON_APPEND_INT32(reply, "n", (int32_t)n);
     else
@@ -285,7 +285,7 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
 
 /* Reads the distinct values of a collection or a view. truce_distinct takes no hint, so with a hint
  * the values come from a find. Those of a view come from a pipeline. */
-static truce_status serve_read_distinct(struct call *call, const char *place,
+static truce_status serve_read_distinct(struct call *call, const char *stored_name,
                                         const struct distinct_request *question,
                                         const struct view_source *source, bson_t *values,
                                         bson_error_t *error)
@@ -296,13 +296,14 @@ static truce_status serve_read_distinct(struct call *call, const char *place,
     truce_status status;
 
     if (!source->is_view && !question->hint)
-        return truce_distinct(call->store, place, question->key, question->query, values, error);
+        return truce_distinct(call->store, stored_name, question->key, question->query, values,
+                              error);
     bson_init(values);
     if (source->is_view) {
         request_distinct_of_view(call, question, source, &aggregate);
         status = open_view(call, &aggregate, &cursor, error);
     } else {
-        status = truce_find(call->store, place, question->query, &options, &cursor, error);
+        status = truce_find(call->store, stored_name, question->query, &options, &cursor, error);
     }
     return status ? status : distinct_of(question->key, cursor, values, error);
 }
@@ -311,17 +312,17 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
 {
     struct distinct_request question;
     struct view_source source;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     int64_t before;
     bson_t values;
-    truce_status status = serve_read_name(call, place, &source, error);
+    truce_status status = serve_read_name(call, stored_name, &source, error);
 
     if (!status)
         status = request_read_distinct(call, &question, error);
     if (status)
         return status;
     before = truce_deadline_begin(call->deadline_ms);
-    status = serve_read_distinct(call, place, &question, &source, &values, error);
+    status = serve_read_distinct(call, stored_name, &question, &source, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
     if (call->read_snapshot)

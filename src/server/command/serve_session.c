@@ -363,13 +363,13 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
         status = session_end_transaction(call, session, commits, error);
     else
         status = session_run_statement(call, session, reply, error);
-    sessions_give(call->server->sessions, session);
+    sessions_return(call->server->sessions, session);
     return status;
 }
 
 /* ---- retryable writes ------------------------------------------------------------------------ */
 
-static truce_status check_kept(const struct call *call, bson_error_t *error)
+static truce_status check_retryable(const struct call *call, bson_error_t *error)
 {
     if (!(call->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__refuse(CODE_ILLEGAL_OPERATION, error,
@@ -385,8 +385,8 @@ static truce_status check_kept(const struct call *call, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status run_kept(struct call *call, struct session *session, bson_t *reply, bool *stale,
-                             bson_error_t *error)
+static truce_status run_retryable(struct call *call, struct session *session, bson_t *reply,
+                                  bool *stale, bson_error_t *error)
 {
     truce_status status = retryable_begin(call, session, call->session.statement,
                                           call->session.statements, &call->retryable, error);
@@ -401,22 +401,22 @@ static truce_status run_kept(struct call *call, struct session *session, bson_t 
 
 /* Runs the command a second time, because another server of the same store has written for the
  * session. No third run is needed. */
-static truce_status run_kept_again(struct call *call, struct session *session, bson_t *reply,
-                                   bson_error_t *error)
+static truce_status run_retryable_again(struct call *call, struct session *session, bson_t *reply,
+                                        bson_error_t *error)
 {
     bool stale = true;
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < KEPT_TRIES && stale; i++) {
         bson_reinit(reply);
-        status = run_kept(call, session, reply, &stale, error);
+        status = run_retryable(call, session, reply, &stale, error);
     }
     return status;
 }
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *error)
+static truce_status run_in_snapshot(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct snapshot_registry *registry = call->server->snapshots;
     truce_status status = snapshot_registry_take(registry, call->time, &call->read_snapshot, error);
@@ -437,16 +437,17 @@ truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *er
     if (call->session.transaction || call->session.start)
         return run_in_transaction(call, reply, error);
     if (call->session.number < 0)
-        return call->snapshot ? run_in_past(call, reply, error) : run_command(call, reply, error);
-    status = check_kept(call, error);
+        return call->snapshot ? run_in_snapshot(call, reply, error)
+                              : run_command(call, reply, error);
+    status = check_retryable(call, error);
     if (!status)
         status = session_take(call, &session, error);
     if (status)
         return status;
     status = session_write(call->server->sessions, session, call->session.number, error);
     if (!status)
-        status = run_kept_again(call, session, reply, error);
-    sessions_give(call->server->sessions, session);
+        status = run_retryable_again(call, session, reply, error);
+    sessions_return(call->server->sessions, session);
     return status;
 }
 

@@ -53,7 +53,8 @@ truce_status databases_count(struct call *call, bool measured, struct databases 
         bson_t facts;
 
         truce__value_bson(fields.value, &facts);
-        truce__place_database(call->server->database, truce__field_text(&facts, "name"), name);
+        truce__stored_name_database(call->server->database, truce__field_text(&facts, "name"),
+                                    name);
         sizes_add(&sizes_database_of(databases, name)->sizes, &facts);
     }
     bson_destroy(&list);
@@ -107,7 +108,7 @@ static void append_index_sizes(const bson_t *facts, int64_t by, bson_t *reply)
 
 truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply, bson_error_t *error)
 {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     struct sizes sizes = {0};
     struct scale scale;
     bool there;
@@ -115,10 +116,10 @@ truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply, 
     truce_status status = read_scale(call, asked, &scale, error);
 
     if (!status)
-        status = call_place(call, place, error);
+        status = call_stored_name(call, stored_name, error);
     if (status)
         return status;
-    status = serve_is_there(call, place, &there, &facts, error);
+    status = serve_is_there(call, stored_name, &there, &facts, error);
     sizes_add(&sizes, &facts);
     if (!status) {
         BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));

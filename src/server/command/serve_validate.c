@@ -9,7 +9,7 @@
 
 struct validation {
     bool full, background; /* Options that are accepted and have no effect. */
-    const char *place;
+    const char *stored_name;
     bson_t errors;
     uint32_t count;
 };
@@ -26,7 +26,8 @@ static void validate_take_finding(const bson_t *finding, void *arg)
         validation->count == TRUCE_SERVER_FINDINGS_MAX)
         return;
     if (bson_iter_init_find(&ns, finding, "ns") && BSON_ITER_HOLDS_UTF8(&ns) &&
-        bson_iter_utf8(&ns, NULL)[0] && strcmp(bson_iter_utf8(&ns, NULL), validation->place) != 0)
+        bson_iter_utf8(&ns, NULL)[0] &&
+        strcmp(bson_iter_utf8(&ns, NULL), validation->stored_name) != 0)
         return;
     bson_uint32_to_string(validation->count++, &name, key, sizeof key);
     BSON_APPEND_UTF8(&validation->errors, name, bson_iter_utf8(&text, NULL));
@@ -57,9 +58,9 @@ truce_status serve_validate(struct call *call, bson_t *reply, bson_error_t *erro
     struct validation validation = {.errors = BSON_INITIALIZER};
     truce_store *store = call->server->store;
     bson_t facts = BSON_INITIALIZER;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bool there = false;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = call_own_fields(call, validate_fields, &validation, error);
@@ -69,11 +70,11 @@ truce_status serve_validate(struct call *call, bson_t *reply, bson_error_t *erro
                                "full: true } is not supported.");
     if (!status) {
         bson_destroy(&facts);
-        status = serve_is_there(call, place, &there, &facts, error);
+        status = serve_is_there(call, stored_name, &there, &facts, error);
     }
     if (!status && !there)
-        status = serve_no_such_place(call, error);
-    validation.place = place;
+        status = serve_no_such_namespace(call, error);
+    validation.stored_name = stored_name;
     if (!status && store->ops->examine)
         status = store->ops->examine(store, false, validate_take_finding, &validation, error);
     if (!status)

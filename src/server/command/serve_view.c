@@ -77,14 +77,14 @@ static truce_status view_check_stages(struct call *call, const char *view, const
 static truce_status view_check_name(struct call *call, const char *name, const char *what,
                                     bson_error_t *error)
 {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_status status = TRUCE_OK;
 
-    if (truce__place_is_system(name))
+    if (truce__name_is_system(name))
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "Cannot create a view %s '%s.%.120s'",
                              what, call->database, name);
-    status = call_place_of(call, name, place, error);
-    return status ? status : truce__collection_name_check(place, error);
+    status = call_stored_name_of(call, name, stored_name, error);
+    return status ? status : truce__collection_name_check(stored_name, error);
 }
 
 /* ---- authorization --------------------------------------------------------------------------- */
@@ -108,16 +108,16 @@ static truce_status allow_shown(void *arg, const char *database, const char *col
 /* Compiles the pipeline. The caller must be allowed to read every collection in it. */
 static truce_status check_pipeline(struct call *call, const bson_t *stages, bson_error_t *error)
 {
-    const struct place_guard guard = {allow_shown, call};
+    const struct name_guard guard = {allow_shown, call};
     struct pipeline *compiled = NULL;
-    bson_t placed;
-    truce_status status = truce__place_pipeline(call->server->database, call->database, stages,
-                                                &guard, &placed, error);
+    bson_t mapped;
+    truce_status status =
+        truce__map_pipeline(call->server->database, call->database, stages, &guard, &mapped, error);
 
     if (!status)
-        status = truce__pipeline_new(&placed, &compiled, error);
+        status = truce__pipeline_new(&mapped, &compiled, error);
     truce__pipeline_free(compiled);
-    bson_destroy(&placed);
+    bson_destroy(&mapped);
     return status;
 }
 
@@ -172,19 +172,19 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
                                  uint32_t *height)
 {
     struct below below = {graph, depth + 1, 0};
-    const struct place_guard guard = {view_measure_below, &below};
+    const struct name_guard guard = {view_measure_below, &below};
     struct call *call = graph->call;
     truce_status status = TRUCE_OK;
-    bson_t placed;
+    bson_t mapped;
 
     if (depth > TRUCE_VIEW_DEPTH_MAX)
         return view_too_deep(graph->error);
     if (view->on) {
         status = view_measure_below(&below, call->database, view->on, false, graph->error);
         if (!status) {
-            status = truce__place_pipeline(call->server->database, call->database, view->pipeline,
-                                           &guard, &placed, graph->error);
-            bson_destroy(&placed);
+            status = truce__map_pipeline(call->server->database, call->database, view->pipeline,
+                                         &guard, &mapped, graph->error);
+            bson_destroy(&mapped);
         }
     }
     *height = below.height + 1;
@@ -317,13 +317,13 @@ static truce_status view_check_free(struct call *call, const struct view *wanted
                                     bson_error_t *error)
 {
     const struct view *view = NULL;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bool taken = false;
-    truce_status status = call_place_of(call, wanted->name, place, error);
+    truce_status status = call_stored_name_of(call, wanted->name, stored_name, error);
 
     *there = false;
     if (!status)
-        status = serve_is_there(call, place, &taken, NULL, error);
+        status = serve_is_there(call, stored_name, &taken, NULL, error);
     if (!status && taken)
         return view_refuse_other(call, wanted->name, "is a collection", error);
     if (!status)
@@ -353,7 +353,7 @@ static truce_status check_can(struct call *call, const char *name, bson_error_t 
 /* A write of view definitions. `snapshot` read all definitions of the database, so the write fails
  * if one of them changed. It is NULL if the store cannot compare. */
 struct step {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_store *snapshot;
 };
 
@@ -362,7 +362,7 @@ static truce_status read_definitions(const struct step *step, bson_error_t *erro
     static const bson_t all = BSON_INITIALIZER;
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
-    truce_status status = truce_find(step->snapshot, step->place, &all, NULL, &cursor, error);
+    truce_status status = truce_find(step->snapshot, step->stored_name, &all, NULL, &cursor, error);
 
     do {
         if (!status)
@@ -378,7 +378,7 @@ static truce_status step_begin(struct call *call, struct step *step, bson_error_
 {
     const struct overlay_options options = {0};
     truce_store *store = call->server->store;
-    truce_status status = call_place_of(call, VIEWS_COLLECTION, step->place, error);
+    truce_status status = call_stored_name_of(call, VIEWS_COLLECTION, step->stored_name, error);
 
     step->snapshot = NULL;
     if (status || !(store->capabilities & TRUCE_CAN_CHECK))
@@ -417,12 +417,12 @@ static bool is_tried_again(truce_status status, const bson_error_t *error, int t
 
 static truce_status try_create(struct call *call, const struct view *wanted, bson_error_t *error)
 {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     struct step step;
     bool there = false;
     bson_t *document = view_document_of(call, wanted);
     truce_write write = {
-        .kind = TRUCE_WRITE_INSERT, .collection = step.place, .document = document};
+        .kind = TRUCE_WRITE_INSERT, .collection = step.stored_name, .document = document};
     truce_status status = step_begin(call, &step, error);
 
     if (!status)
@@ -430,9 +430,9 @@ static truce_status try_create(struct call *call, const struct view *wanted, bso
     if (!status && !there)
         status = check_definition(call, wanted, error);
     if (!status && !there)
-        status = call_place_of(call, wanted->name, place, error);
+        status = call_stored_name_of(call, wanted->name, stored_name, error);
     if (!status && !there)
-        status = step_write(call, &step, &write, place, error);
+        status = step_write(call, &step, &write, stored_name, error);
     truce_store_close(step.snapshot);
     bson_destroy(document);
     return status;
@@ -459,7 +459,7 @@ static truce_status try_modify(struct call *call, const struct view *wanted, bso
     bson_t *document = view_document_of(call, wanted),
            *filter = BCON_NEW("_id", BCON_UTF8(call_namespace(call, wanted->name)));
     truce_write write = {.kind = TRUCE_WRITE_UPDATE,
-                         .collection = step.place,
+                         .collection = step.stored_name,
                          .filter = filter,
                          .document = document};
     truce_status status = step_begin(call, &step, error);
@@ -502,18 +502,18 @@ truce_status view_drop(struct call *call, const char *name, bool *was, bson_erro
     const truce_write_options options = {.relaxed = call->relaxed};
     truce_write_result result = {0};
     const struct view *view = NULL;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bson_t *filter;
     truce_status status =
         views_find(call->server->views, call->database, name, &call->arena, &view, error);
 
     *was = false;
     if (!status && view)
-        status = call_place_of(call, VIEWS_COLLECTION, place, error);
+        status = call_stored_name_of(call, VIEWS_COLLECTION, stored_name, error);
     if (status || !view)
         return status;
     filter = BCON_NEW("_id", BCON_UTF8(call_namespace(call, name)));
-    status = truce_remove(call->server->store, place, filter, &options, &result, error);
+    status = truce_remove(call->server->store, stored_name, filter, &options, &result, error);
     *was = result.removed > 0;
     bson_destroy(filter);
     return status;

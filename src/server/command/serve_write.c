@@ -35,7 +35,7 @@ void write_append_error(struct call *call, const truce_write_outcome *outcome, b
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_INT32(element, "code", (int32_t)code);
     /* As in MongoDB, errors beyond this size have no message. */
-    if (call->error_bytes >= TRUCE_SERVER_SENTENCES_BYTES) {
+    if (call->error_bytes >= TRUCE_SERVER_ERRORS_BYTES) {
         BSON_APPEND_UTF8(element, "errmsg", "");
         return;
     }
@@ -315,7 +315,7 @@ static truce_status serve_write_read_all(struct call *call, const char *name, re
 {
     struct write_command command = {.ordered = true};
     struct documents documents;
-    truce_status status = call_place(call, statements->place, error);
+    truce_status status = call_stored_name(call, statements->stored_name, error);
 
     if (!status)
         status = call_own_fields(call, write_fields, &command, error);
@@ -329,7 +329,7 @@ static truce_status serve_write_read_all(struct call *call, const char *name, re
     statements->count = documents.count;
     statements->writes = bson_malloc0(documents.count * sizeof *statements->writes);
     for (uint32_t i = 0; i < documents.count && !status; i++) {
-        statements->writes[i].collection = statements->place;
+        statements->writes[i].collection = statements->stored_name;
         status = read(call, documents.all[i], &statements->writes[i], error);
         statements->writes[i].options.unvalidated = command.unvalidated;
         if (!status && command.empty_stay)
@@ -447,10 +447,10 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
     truce_write_result result = {0};
     truce_modify_options options;
     struct write_modify modify;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bool again = false;
     bson_t document;
-    truce_status status = call_place(call, place, error);
+    truce_status status = call_stored_name(call, stored_name, error);
 
     if (!status)
         status = write_read_modify(call, &modify, error);
@@ -474,7 +474,7 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
         BSON_APPEND_INT32(reply, "retriedStmtId", call->session.statement);
     if (again || status)
         return status;
-    status = truce_find_and_modify(call->store, place, modify.query ? modify.query : &all,
+    status = truce_find_and_modify(call->store, stored_name, modify.query ? modify.query : &all,
                                    modify.update.document, &options, &document, &result, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;

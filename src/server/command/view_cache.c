@@ -61,7 +61,7 @@
 
 truce_status view_refuse_system(const char *database, const char *name, bson_error_t *error)
 {
-    return !truce__place_is_system(name) || !strcmp(name, "system.js")
+    return !truce__name_is_system(name) || !strcmp(name, "system.js")
                ? TRUCE_OK
                : truce__refuse(CODE_INVALID_NAMESPACE, error, "cannot write to '%s.%.120s'",
                                database, name);
@@ -175,9 +175,9 @@ static truce_status put_before(struct call *call, const char *database, const st
                                uint32_t depth, struct view_source *source, bson_error_t *error)
 {
     struct inside inside = {call, depth};
-    const struct place_guard guard = {allow_inside, &inside};
+    const struct name_guard guard = {allow_inside, &inside};
     truce_status status = TRUCE_OK;
-    bson_t placed;
+    bson_t mapped;
 
     if (depth > TRUCE_VIEW_DEPTH_MAX)
         return truce__refuse(CODE_VIEW_DEPTH_LIMIT_EXCEEDED, error,
@@ -190,14 +190,14 @@ static truce_status put_before(struct call *call, const char *database, const st
     status = check_shown(call, database, view->on, error);
     if (status)
         return status;
-    status = truce__place_pipeline(call->server->database, database, view->pipeline, &guard,
-                                   &placed, error);
+    status = truce__map_pipeline(call->server->database, database, view->pipeline, &guard, &mapped,
+                                 error);
     if (!status) {
         source->given = view_with(call, view->pipeline, source->given);
-        source->stages = view_with(call, &placed, source->stages);
+        source->stages = view_with(call, &mapped, source->stages);
         source->name = view->on;
     }
-    bson_destroy(&placed);
+    bson_destroy(&mapped);
     return status;
 }
 
@@ -206,7 +206,7 @@ static truce_status source_resolve(struct call *call, const char *database, cons
 {
     static const bson_t none = BSON_INITIALIZER;
     const struct view *view = NULL;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_status status;
 
     *source = (struct view_source){.name = name, .given = &none, .stages = &none};
@@ -220,8 +220,9 @@ static truce_status source_resolve(struct call *call, const char *database, cons
     } while (!status && view);
     if (status || !source->is_view)
         return status;
-    status = truce__place_of(call->server->database, database, source->name, place, error);
-    source->place = truce__arena_copy(&call->arena, place, sizeof place);
+    status =
+        truce__stored_name_of(call->server->database, database, source->name, stored_name, error);
+    source->stored_name = truce__arena_copy(&call->arena, stored_name, sizeof stored_name);
     return status;
 }
 
@@ -229,17 +230,18 @@ static truce_status source_join(struct call *call, const char *database, const c
                                 uint32_t depth, bson_error_t *error)
 {
     struct view_source source;
-    char place[PLACE_MAX];
-    truce_status status = truce__place_of(call->server->database, database, name, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status =
+        truce__stored_name_of(call->server->database, database, name, stored_name, error);
 
-    if (status || truce__aliases_find(call->aliases, place))
+    if (status || truce__aliases_find(call->aliases, stored_name))
         return status;
     status = source_resolve(call, database, name, depth, &source, error);
     if (status || !source.is_view)
         return status;
     if (!call->aliases)
         call->aliases = truce__aliases_new();
-    truce__aliases_add(call->aliases, place, source.place, source.stages);
+    truce__aliases_add(call->aliases, stored_name, source.stored_name, source.stages);
     (void)truce__aliases_use(call->aliases);
     return TRUCE_OK;
 }
@@ -259,7 +261,7 @@ truce_status view_join(struct call *call, const char *database, const char *name
 /* ---- the list of views ----------------------------------------------------------------------- */
 
 struct list {
-    char database[DATABASE_NAME_MAX + 1], place[PLACE_MAX];
+    char database[DATABASE_NAME_MAX + 1], stored_name[STORED_NAME_MAX];
     uint64_t token, used;
     struct arena arena;
     struct view *all;
@@ -281,14 +283,14 @@ struct views {
 
 /* Finds the definition of a view: "@school.adults" is {_id: "school.adults"} in
  * @school.system.views. */
-static bool views_document_of(const struct names *names, const char *place,
+static bool views_document_of(const struct names *names, const char *stored_name,
                               struct name_document *document)
 {
     const char *own = ((const struct views *)names)->own, *name;
     char database[DATABASE_NAME_MAX + 1];
 
-    truce__place_database(own, place, database);
-    name = truce__place_name(own, database, place);
+    truce__stored_name_database(own, stored_name, database);
+    name = truce__stored_name_plain(own, database, stored_name);
     if (!name || !strcmp(name, VIEWS_COLLECTION))
         return false;
     snprintf(document->collection, sizeof document->collection, "@%s." VIEWS_COLLECTION, database);
@@ -390,7 +392,7 @@ static truce_status views_read_all(truce_store *store, struct list *list, bson_e
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
     size_t bytes = 0;
-    truce_status status = truce_find(store, list->place, &all, NULL, &cursor, error);
+    truce_status status = truce_find(store, list->stored_name, &all, NULL, &cursor, error);
 
     while (!status && list->count < TRUCE_VIEWS_MAX && bytes <= TRUCE_VIEWS_BYTES_MAX) {
         status = truce_cursor_next(cursor, &document, error);
@@ -440,9 +442,9 @@ static truce_status views_list_of(struct views *views, const char *database,
     if (!is_it) {
         list = bson_malloc0(sizeof *list);
         snprintf(list->database, sizeof list->database, "%s", database);
-        snprintf(list->place, sizeof list->place, "@%s." VIEWS_COLLECTION, database);
+        snprintf(list->stored_name, sizeof list->stored_name, "@%s." VIEWS_COLLECTION, database);
     }
-    status = truce__store_token(views->store, list->place, &token, error);
+    status = truce__store_token(views->store, list->stored_name, &token, error);
     if (status == TRUCE_INVALID) /* The store does not count writes (invariant 4). */
         status = TRUCE_OK;
     if (!status && (!token || token != list->token)) {

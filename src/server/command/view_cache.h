@@ -60,7 +60,7 @@ truce_status view_guard(struct call *call, bson_error_t *error);
 struct view_source {
     bool is_view;
     /* The collection, as the client and as the store know it. */
-    const char *name, *place;
+    const char *name, *stored_name;
     /* The stages as clients wrote them, and with the store's names of collections. */
     const bson_t *given, *stages;
 };

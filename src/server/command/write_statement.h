@@ -24,7 +24,7 @@ truce_status write_check_timestamps(const truce_write *write, bson_error_t *erro
 /* The statements of the call, which is an insert, update, or delete. The caller frees `writes` in
  * any case. */
 struct write_statements {
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     truce_write *writes;
     uint32_t count;
     bool ordered;

@@ -59,8 +59,8 @@ bool http_login_is_valid(struct http_connection *own)
     return true;
 }
 
-/* Logs in by the base64 of "NAME:PASSWORD". libmicrohttpd's function for this cuts off both at a zero
- * byte, and knows the scheme in one spelling only. */
+/* Logs in by the base64 of "NAME:PASSWORD". libmicrohttpd's function for this cuts off both at a
+ * zero byte, and knows the scheme in one spelling only. */
 static truce_status http_login_basic(struct http_connection *own, const char *text,
                                      const char *database, bson_error_t *error)
 {
@@ -110,6 +110,6 @@ truce_status http_login(struct http_connection *own, struct MHD_Connection *c, c
         return status;
     memcpy(own->header, digest, sizeof digest);
     own->verified = true;
-    atomic_store(&own->connection.stranger, false);
+    atomic_store(&own->connection.unauthenticated, false);
     return TRUCE_OK;
 }

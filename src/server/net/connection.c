@@ -13,15 +13,15 @@
 /* A connection that waits for its next request frees its buffer down to this size. */
 #define KEPT_BYTES (64 * 1024)
 
-static bool connection_is_stranger(const struct connection *connection)
+static bool connection_is_unauthenticated(const struct connection *connection)
 {
     return connection->server->auth && !connection->login.user;
 }
 
 static size_t connection_most_of(const struct connection *connection)
 {
-    return connection_is_stranger(connection) ? TRUCE_LOGIN_MESSAGE_BYTES_MAX
-                                              : TRUCE_MESSAGE_BYTES_MAX;
+    return connection_is_unauthenticated(connection) ? TRUCE_LOGIN_MESSAGE_BYTES_MAX
+                                                     : TRUCE_MESSAGE_BYTES_MAX;
 }
 
 /* Returns the time until which the next message must begin, or 0 if there is no limit. A connection
@@ -32,10 +32,10 @@ static int64_t connection_idle_until(const struct connection *connection)
     const struct server *server = connection->server;
     bool hurries = !connection->heard || connection->login.scram;
 
-    if (!connection_is_stranger(connection))
+    if (!connection_is_unauthenticated(connection))
         return 0;
     return truce__clock_monotonic_ns() +
-           (hurries ? server->message_ms : server->stranger_ms) * 1000000;
+           (hurries ? server->message_ms : server->unauthenticated_ms) * 1000000;
 }
 
 static void connection_log_stall(const struct connection *connection, size_t size)
@@ -142,10 +142,11 @@ static bool connection_answer(struct connection *connection, struct buffer *in, 
                    &reply);
         compress_close(out, compressor);
         metrics_sent(connection->server->metrics, out->size);
-        done = stream_send(&connection->stream, out->bytes, out->size,
-                           connection_is_stranger(connection) ? connection->server->message_ms
-                                                              : connection->server->send_ms);
-        atomic_store(&connection->stranger, connection_is_stranger(connection));
+        done =
+            stream_send(&connection->stream, out->bytes, out->size,
+                        connection_is_unauthenticated(connection) ? connection->server->message_ms
+                                                                  : connection->server->send_ms);
+        atomic_store(&connection->unauthenticated, connection_is_unauthenticated(connection));
     }
     bson_destroy(&reply);
     return done;

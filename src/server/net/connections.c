@@ -28,10 +28,10 @@ static int connections_make_room(struct server *server)
     int stay = 0;
 
     for (struct connection *at = server->connections; at; at = at->next) {
-        bool old = now_ns - at->begun_ns > TRUCE_STRANGER_FRESH_MS * INT64_C(1000000);
+        bool old = now_ns - at->begun_ns > TRUCE_UNAUTHENTICATED_FRESH_MS * INT64_C(1000000);
 
         stay += !at->evicted;
-        if (old && !at->evicted && atomic_load(&at->stranger))
+        if (old && !at->evicted && atomic_load(&at->unauthenticated))
             /* The list begins with the newest connection, so the last match is the oldest. */
             oldest = at;
     }
@@ -132,7 +132,7 @@ bool connection_join(struct server *server, struct connection *connection,
 
     connection->server = server;
     connection->begun_ns = truce__clock_monotonic_ns();
-    atomic_init(&connection->stranger, server->auth);
+    atomic_init(&connection->unauthenticated, server->auth);
     connections_name_peer(from, connection->peer, sizeof connection->peer);
     (void)setsockopt(connection->socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     pthread_mutex_init(&connection->operation.mutex, NULL);

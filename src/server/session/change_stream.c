@@ -41,10 +41,10 @@
 
 void change_stream_token_append(const struct change_stream_token *token, bson_t *document)
 {
-    int place = (int)token->place + (token->place == STREAM_FRAGMENT ? token->fragment : 0);
+    int point = (int)token->point + (token->point == STREAM_FRAGMENT ? token->fragment : 0);
     char text[FEED_TOKEN_TEXT];
 
-    truce__feed_token(&token->feed, token->position, (uint8_t)place, text);
+    truce__feed_token(&token->feed, token->position, (uint8_t)point, text);
     BSON_APPEND_UTF8(document, "_data", text);
 }
 
@@ -85,8 +85,8 @@ truce_status change_stream_token_read(const bson_t *document, struct change_stre
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                              "the resume token was not made by truce");
     token->position = (int64_t)position;
-    token->place =
-        bytes[9] < STREAM_FRAGMENT ? (enum change_stream_place)bytes[9] : STREAM_FRAGMENT;
+    token->point =
+        bytes[9] < STREAM_FRAGMENT ? (enum change_stream_point)bytes[9] : STREAM_FRAGMENT;
     token->fragment = bytes[9] < STREAM_FRAGMENT ? 0 : bytes[9] - STREAM_FRAGMENT;
     bson_oid_init_from_data(&token->feed, bytes + 10);
     return TRUCE_OK;
@@ -102,16 +102,16 @@ static bool stream_scope_includes(const struct change_stream_scope *scope, const
     return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
 }
 
-static bool is_within(const struct change_stream_scope *scope, const char *place)
+static bool is_within(const struct change_stream_scope *scope, const char *stored_name)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *name;
 
     if (scope->reach == STREAM_COLLECTION)
-        return !strcmp(place, scope->place);
-    truce__place_database(scope->own, place, database);
-    name = truce__place_name(scope->own, database, place);
-    return name && !truce__place_is_system(name) && stream_scope_includes(scope, database);
+        return !strcmp(stored_name, scope->stored_name);
+    truce__stored_name_database(scope->own, stored_name, database);
+    name = truce__stored_name_plain(scope->own, database, stored_name);
+    return name && !truce__name_is_system(name) && stream_scope_includes(scope, database);
 }
 
 static bool is_expanded(enum feed_kind kind)
@@ -131,8 +131,8 @@ static bool change_stream_is_of_view(const struct change_stream_scope *scope,
     if (!scope->expanded ||
         (entry->kind != FEED_INSERT && entry->kind != FEED_REPLACE && entry->kind != FEED_DELETE))
         return false;
-    truce__place_database(scope->own, entry->collection, database);
-    name = truce__place_name(scope->own, database, entry->collection);
+    truce__stored_name_database(scope->own, entry->collection, database);
+    name = truce__stored_name_plain(scope->own, database, entry->collection);
     return name && !strcmp(name, VIEWS_COLLECTION);
 }
 
@@ -151,7 +151,7 @@ static bool sees_view(const struct change_stream_scope *scope, const struct feed
 {
     char database[DATABASE_NAME_MAX + 1];
 
-    truce__place_database(scope->own, entry->collection, database);
+    truce__stored_name_database(scope->own, entry->collection, database);
     return scope->reach != STREAM_COLLECTION && namespace_of_view(entry) &&
            stream_scope_includes(scope, database);
 }
@@ -211,10 +211,10 @@ static const char *event_name_of(enum feed_kind kind)
     return "dropDatabase";
 }
 
-static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum change_stream_place place,
+static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum change_stream_point point,
                            const char *name, int64_t wall_ms)
 {
-    const struct change_stream_token token = {.feed = *feed, .position = position, .place = place};
+    const struct change_stream_token token = {.feed = *feed, .position = position, .point = point};
     bson_t *event = bson_new(), id;
 
     BSON_APPEND_DOCUMENT_BEGIN(event, "_id", &id);
@@ -228,17 +228,17 @@ static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum change
 }
 
 static void append_names(const struct change_stream_scope *scope, const char *key,
-                         const char *place, bson_t *event)
+                         const char *stored_name, bson_t *event)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *name;
     bson_t ns;
 
-    truce__place_database(scope->own, place, database);
-    name = truce__place_name(scope->own, database, place);
+    truce__stored_name_database(scope->own, stored_name, database);
+    name = truce__stored_name_plain(scope->own, database, stored_name);
     BSON_APPEND_DOCUMENT_BEGIN(event, key, &ns);
     BSON_APPEND_UTF8(&ns, "db", database);
-    BSON_APPEND_UTF8(&ns, "coll", name ? name : place);
+    BSON_APPEND_UTF8(&ns, "coll", name ? name : stored_name);
     bson_append_document_end(event, &ns);
 }
 
@@ -669,7 +669,7 @@ struct event {
     struct event *next;
     bson_t *document;
     int64_t position;
-    enum change_stream_place place;
+    enum change_stream_point point;
     /* `updates`: the event is an update. `whole`: it contains the whole document. */
     bool updates, whole;
     /* The stream requires the document before or after the change, but the feed has not stored
@@ -732,13 +732,13 @@ static void change_stream_append_images(const struct change_stream *watch,
 }
 
 static void change_stream_push(struct change_stream *watch, bson_t *document, int64_t position,
-                               enum change_stream_place place, const struct feed_entry *entry)
+                               enum change_stream_point point, const struct feed_entry *entry)
 {
     struct event *event = bson_malloc0(sizeof *event);
 
     event->document = document;
     event->position = position;
-    event->place = place;
+    event->point = point;
     if (entry) {
         event->updates = entry->kind == FEED_UPDATE;
         event->whole = entry->kind == FEED_REPLACE || entry->kind == FEED_DELETE;
@@ -763,7 +763,7 @@ static void stream_remove_first(struct change_stream *watch)
     struct event *event = watch->first;
 
     watch->at.position = event->position;
-    watch->at.place = event->place;
+    watch->at.point = event->point;
     watch->queued -= event->document->len;
     watch->first = event->next;
     if (!watch->first)
@@ -830,7 +830,7 @@ static truce_status change_stream_fill(struct change_stream *watch, bool *more, 
         return change_stream_explain(status, error);
     if (!watch->first && watch->reached > watch->at.position) {
         watch->at.position = watch->reached;
-        watch->at.place = STREAM_MARK;
+        watch->at.point = STREAM_MARK;
     }
     *more = watch->reached > from;
     return TRUCE_OK;
@@ -1042,7 +1042,7 @@ struct entry_search {
     bool found, ends;
 };
 
-static bool change_stream_take_place(void *arg, const struct feed_entry *entry)
+static bool change_stream_take_collection(void *arg, const struct feed_entry *entry)
 {
     struct entry_search *search = arg;
 
@@ -1064,7 +1064,7 @@ static truce_status change_stream_find_event(struct change_stream *watch,
     if (watch->at.position <= state->horizon)
         return TRUCE_OK;
     status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->at.position - 1, 1,
-                                     change_stream_take_place, &search, &reached, error);
+                                     change_stream_take_collection, &search, &reached, error);
     if (!status && !search.found)
         status = TRUCE_INVALID;
     if (!status && search.ends)
@@ -1120,9 +1120,9 @@ static truce_status set_out(struct change_stream *watch,
             return change_stream_explain(TRUCE_INVALID, error);
     }
     watch->reached = watch->at.position;
-    if (watch->at.place == STREAM_FRAGMENT)
+    if (watch->at.point == STREAM_FRAGMENT)
         return set_out_within(watch, &state, error);
-    return watch->at.place == STREAM_EVENT ? change_stream_find_event(watch, &state, error)
+    return watch->at.point == STREAM_EVENT ? change_stream_find_event(watch, &state, error)
                                            : TRUCE_OK;
 }
 
@@ -1174,9 +1174,9 @@ static truce_status change_stream_pass(truce_store *store,
             "for other databases and the whole cluster, connect to MongoDB",
             options->own);
     change_stream_pipeline(options, &pipeline);
-    status =
-        truce__mongo_stream_open(store, options->reach == STREAM_COLLECTION ? options->place : NULL,
-                                 &pipeline, options->batch, &watch->passed, error);
+    status = truce__mongo_stream_open(
+        store, options->reach == STREAM_COLLECTION ? options->stored_name : NULL, &pipeline,
+        options->batch, &watch->passed, error);
     bson_destroy(&pipeline);
     return status;
 }
@@ -1196,8 +1196,8 @@ truce_status change_stream_new(truce_store *store, const struct change_stream_op
     made->scope.expanded = options->expanded;
     snprintf(made->scope.own, sizeof made->scope.own, "%s", options->own);
     snprintf(made->scope.database, sizeof made->scope.database, "%s", options->database);
-    snprintf(made->scope.place, sizeof made->scope.place, "%s",
-             options->place ? options->place : "");
+    snprintf(made->scope.stored_name, sizeof made->scope.stored_name, "%s",
+             options->stored_name ? options->stored_name : "");
     if (truce__mongo_is(store))
         status = change_stream_pass(store, options, made, error);
     else if (options->stages)
@@ -1237,7 +1237,7 @@ bool change_stream_is_over(const struct change_stream *watch)
                          : watch->ends && !watch->first;
 }
 
-void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to)
+void change_stream_append_token(const struct change_stream *watch, const char *name, bson_t *to)
 {
     bson_t token = BSON_INITIALIZER;
 

@@ -36,7 +36,7 @@ enum change_stream_document {
 };
 
 /* The meaning of a token's position. */
-enum change_stream_place {
+enum change_stream_point {
     /* Everything up to the position was read. */
     STREAM_MARK,
     /* The event was sent. "invalidate" follows if it ends the stream. */
@@ -53,7 +53,7 @@ enum change_stream_place {
 struct change_stream_token {
     bson_oid_t feed;
     int64_t position;
-    enum change_stream_place place;
+    enum change_stream_point point;
     /* The number of the fragment, from 0. */
     int fragment;
 };
@@ -69,7 +69,7 @@ struct change_stream_options {
     /* The server's own database, and that of the stream. */
     const char *own, *database;
     /* For a stream of one collection: its name in the store. */
-    const char *place;
+    const char *stored_name;
     enum change_stream_document full, before;
     /* The option showExpandedEvents. */
     bool expanded;
@@ -102,7 +102,7 @@ truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_
 bool change_stream_is_over(const struct change_stream *watch);
 /* Appends {NAME: the token from which a stream resumes after everything that this one has read}, if
  * there is one. */
-void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to);
+void change_stream_append_token(const struct change_stream *watch, const char *name, bson_t *to);
 enum change_stream_reach change_stream_reach(const struct change_stream *watch);
 /* Waits until the feed grows, for at most `left_ms`. The call returns earlier from time to time, so
  * that the caller can check whether the wait must end. With *seen 0, the first call may return at
@@ -121,7 +121,7 @@ struct change_stream_scope {
      * have more fields. */
     bool expanded;
     char own[DATABASE_NAME_MAX + 1], database[DATABASE_NAME_MAX + 1];
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     /* The id of the file. */
     bson_oid_t file;
 };

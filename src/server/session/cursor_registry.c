@@ -114,7 +114,7 @@ void cursor_entry_close(struct cursor_entry *entry)
     if (entry->waiting)
         bson_destroy(entry->waiting);
     bson_free(entry->user);
-    bson_free(entry->place);
+    bson_free(entry->ns);
     bson_free(entry);
 }
 
@@ -166,7 +166,7 @@ static struct cursor_entry *cursors_remove(struct cursor_registry *cursors, int 
     return entry;
 }
 
-struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *place,
+struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *ns,
                                   int64_t owner, const char *user)
 {
     struct cursor_entry *entry = NULL;
@@ -174,8 +174,8 @@ struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, c
 
     pthread_mutex_lock(&cursors->mutex);
     i = cursors_find(cursors, id);
-    if (i < cursors->count && !strcmp(cursors->all[i]->place, place) &&
-        cursors->all[i]->owner == owner && !strcmp(cursors->all[i]->user, user))
+    if (i < cursors->count && !strcmp(cursors->all[i]->ns, ns) && cursors->all[i]->owner == owner &&
+        !strcmp(cursors->all[i]->user, user))
         entry = cursors_remove(cursors, i);
     pthread_mutex_unlock(&cursors->mutex);
     return entry;
@@ -211,14 +211,14 @@ bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entr
     return killed;
 }
 
-bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *place, const char *user)
+bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *ns, const char *user)
 {
     struct cursor_entry *entry;
 
     pthread_mutex_lock(&cursors->mutex);
     entry = cursors->waits;
     while (entry &&
-           (entry->id != id || strcmp(entry->place, place) != 0 || strcmp(entry->user, user) != 0))
+           (entry->id != id || strcmp(entry->ns, ns) != 0 || strcmp(entry->user, user) != 0))
         entry = entry->next_waiting;
     if (entry)
         entry->killed = true;

@@ -23,7 +23,7 @@ struct cursor_entry {
     /* A document that was read but did not fit into the last batch. */
     bson_t *waiting;
     /* The namespace, as the client knows it. */
-    char *place;
+    char *ns;
     /* The transaction that opened the cursor, or 0. */
     int64_t owner;
     /* The registered snapshot that the cursor reads, and its registry, or NULL. */
@@ -60,7 +60,7 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
                          bson_error_t *error);
 /* Removes the entry from the registry for the caller's exclusive use. Returns NULL if no entry has
  * this id, namespace, owner, and user, or if another connection is using it. */
-struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *place,
+struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *ns,
                                   int64_t owner, const char *user);
 /* These calls enclose the wait of a change stream for events. Other connections can kill the stream
  * in between. */
@@ -68,7 +68,7 @@ void cursors_wait_begin(struct cursor_registry *cursors, struct cursor_entry *en
 void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entry);
 bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entry *entry);
 /* Kills a waiting change stream. Returns false if none has this id, namespace, and user. */
-bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *place, const char *user);
+bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *ns, const char *user);
 /* Returns false if another user opened the cursor. */
 bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user);
 /* Closes the cursors of a transaction. */

@@ -465,7 +465,7 @@ struct rest {
     truce_write *writes;
     /* numbers[i]: the statement id of writes[i]. */
     int32_t *numbers;
-    uint32_t *places;
+    uint32_t *positions;
     truce_write_outcome *outcomes;
     /* `end`: the position in the whole list from which the bulk does not reach any write. */
     uint32_t count, end;
@@ -526,7 +526,7 @@ static truce_status retryable_choose(struct retryable *kept, const truce_write *
             outcomes[i].status = TRUCE_NOT_FOUND;
             rest->writes[rest->count] = writes[i];
             rest->numbers[rest->count] = number;
-            rest->places[rest->count++] = i;
+            rest->positions[rest->count++] = i;
         }
     }
     return status;
@@ -554,12 +554,12 @@ static truce_status run_rest(struct retryable *kept, truce_store *store, struct 
     for (uint32_t i = 0; i < rest->count; i++) {
         struct statement_result earlier;
 
-        outcomes[rest->places[i]] = rest->outcomes[i];
+        outcomes[rest->positions[i]] = rest->outcomes[i];
         if (!rest->outcomes[i].status &&
             statement_result_of(&rest->writes[i], &rest->outcomes[i].result, &earlier))
             fail_point_written(kept->call);
-        if (rest->outcomes[i].status && !options->unordered && rest->places[i] < rest->end)
-            rest->end = rest->places[i] + 1;
+        if (rest->outcomes[i].status && !options->unordered && rest->positions[i] < rest->end)
+            rest->end = rest->positions[i] + 1;
     }
     for (uint32_t i = rest->end; i < count; i++)
         retryable_drop(&outcomes[i]);
@@ -572,7 +572,7 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
 {
     struct rest rest = {.writes = bson_malloc0(count * sizeof *rest.writes),
                         .numbers = bson_malloc0(count * sizeof *rest.numbers),
-                        .places = bson_malloc0(count * sizeof *rest.places),
+                        .positions = bson_malloc0(count * sizeof *rest.positions),
                         .outcomes = bson_malloc0(count * sizeof *rest.outcomes),
                         .end = count};
     truce_status status;
@@ -587,7 +587,7 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
         status = truce_settle(store, error);
     bson_free(rest.writes);
     bson_free(rest.numbers);
-    bson_free(rest.places);
+    bson_free(rest.positions);
     bson_free(rest.outcomes);
     return status;
 }

@@ -285,11 +285,11 @@ truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_I
                            TRUCE_SERVER_SESSIONS_MAX);
     status = sessions_look_up(sessions, *session, error);
     if (status)
-        sessions_give(sessions, *session);
+        sessions_return(sessions, *session);
     return status;
 }
 
-void sessions_give(struct sessions *sessions, struct session *session)
+void sessions_return(struct sessions *sessions, struct session *session)
 {
     pthread_mutex_lock(&sessions->mutex);
     session->used_ns = truce__clock_monotonic_ns();

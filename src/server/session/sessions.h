@@ -95,7 +95,7 @@ void sessions_free(struct sessions *sessions);
  * LIMIT if there are too many sessions. */
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
                            const char *user, struct session **session, bson_error_t *error);
-void sessions_give(struct sessions *sessions, struct session *session);
+void sessions_return(struct sessions *sessions, struct session *session);
 
 /* Ends the session and its transaction, after the call that uses it. */
 void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES]);

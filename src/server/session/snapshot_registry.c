@@ -22,7 +22,7 @@ struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t w
     struct snapshot_registry *registry = bson_malloc0(sizeof *registry);
 
     registry->server = server;
-    registry->window_ms = window_ms ? window_ms : TRUCE_SERVER_PAST_MS;
+    registry->window_ms = window_ms ? window_ms : TRUCE_SERVER_SNAPSHOT_MS;
     pthread_mutex_init(&registry->mutex, NULL);
     return registry;
 }
@@ -99,7 +99,7 @@ static truce_status registry_refuse(const struct snapshot_registry *registry, ui
         CODE_SNAPSHOT_UNAVAILABLE, error,
         "the time (%u, %u) has no snapshot: no read of this server returned it, or "
         "more than %d later ones evicted it",
-        seconds, number, TRUCE_SERVER_PASTS_MAX);
+        seconds, number, TRUCE_SERVER_SNAPSHOTS_MAX);
 }
 
 static truce_status registry_find(struct snapshot_registry *registry, uint64_t time,
@@ -122,8 +122,8 @@ static bool registry_enter(struct snapshot_registry *registry, struct registered
     bool enters;
 
     pthread_mutex_lock(&registry->mutex);
-    *gone = registry->count == TRUCE_SERVER_PASTS_MAX ? registry_take_out_idle(registry) : NULL;
-    enters = registry->count < TRUCE_SERVER_PASTS_MAX;
+    *gone = registry->count == TRUCE_SERVER_SNAPSHOTS_MAX ? registry_take_out_idle(registry) : NULL;
+    enters = registry->count < TRUCE_SERVER_SNAPSHOTS_MAX;
     if (enters) {
         registry_use(registry, snapshot);
         snapshot->next = registry->first;
@@ -157,7 +157,7 @@ static truce_status registry_make(struct snapshot_registry *registry,
         return truce__fail(TRUCE_LIMIT, error,
                            "open cursors read %d different snapshots, which is the maximum: read "
                            "cursors to their end, or close them",
-                           TRUCE_SERVER_PASTS_MAX);
+                           TRUCE_SERVER_SNAPSHOTS_MAX);
     }
     if (gone)
         registry_end(gone);

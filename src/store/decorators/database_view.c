@@ -31,15 +31,15 @@ static struct database *database_of_store(truce_store *store)
 }
 
 static truce_status map_name(const struct database *database, const char *collection,
-                             char place[PLACE_MAX], bson_error_t *error)
+                             char stored_name[STORED_NAME_MAX], bson_error_t *error)
 {
-    return truce__place_of(database->own, database->name, collection, place, error);
+    return truce__stored_name_of(database->own, database->name, collection, stored_name, error);
 }
 
-/* Replaces places in an error message by the caller's names: "@shop.students" becomes
+/* Replaces stored names in an error message by the caller's names: "@shop.students" becomes
  * "students". */
-static truce_status name_places(const struct database *database, truce_status status,
-                                bson_error_t *error)
+static truce_status database_translate_error(const struct database *database, truce_status status,
+                                             bson_error_t *error)
 {
     size_t length = strlen(database->name);
     char *at = status && error ? error->message : NULL;
@@ -60,12 +60,13 @@ static truce_status database_find(truce_store *store, const char *collection, co
                                   bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->find(database->inner, place, filter, options, cursor, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->find(database->inner, stored_name, filter, options, cursor,
+                                            error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_count(truce_store *store, const char *collection, const bson_t *filter,
@@ -73,27 +74,28 @@ static truce_status database_count(truce_store *store, const char *collection, c
                                    bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->count(database->inner, place, filter, options, count, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->count(database->inner, stored_name, filter, options, count,
+                                             error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_distinct(truce_store *store, const char *collection, const char *path,
                                       const bson_t *filter, bson_t *values, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (status)
         bson_init(values);
     else
-        status =
-            database->inner->ops->distinct(database->inner, place, path, filter, values, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->distinct(database->inner, stored_name, path, filter, values,
+                                                error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_aggregate(truce_store *store, const char *collection,
@@ -102,18 +104,18 @@ static truce_status database_aggregate(truce_store *store, const char *collectio
                                        truce_cursor **cursor, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    bson_t placed;
+    char stored_name[STORED_NAME_MAX];
+    bson_t mapped;
     truce_status status =
-        truce__place_pipeline(database->own, database->name, pipeline, NULL, &placed, error);
+        truce__map_pipeline(database->own, database->name, pipeline, NULL, &mapped, error);
 
     if (!status)
-        status = map_name(database, collection, place, error);
+        status = map_name(database, collection, stored_name, error);
     if (!status)
-        status = database->inner->ops->aggregate(database->inner, place, &placed, options, cursor,
-                                                 error);
-    bson_destroy(&placed);
-    return name_places(database, status, error);
+        status = database->inner->ops->aggregate(database->inner, stored_name, &mapped, options,
+                                                 cursor, error);
+    bson_destroy(&mapped);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_explain(truce_store *store, const char *collection,
@@ -121,120 +123,121 @@ static truce_status database_explain(truce_store *store, const char *collection,
                                      bool count, bson_t *plan, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (status)
         bson_init(plan);
     else
-        status = database->inner->ops->explain(database->inner, place, filter, options, count, plan,
-                                               error);
-    return name_places(database, status, error);
+        status = database->inner->ops->explain(database->inner, stored_name, filter, options, count,
+                                               plan, error);
+    return database_translate_error(database, status, error);
 }
 
-/* Reads documents by _id from the places of the collections. Initializes each document, even if it
- * fails. */
+/* Reads documents by _id from the stored names of the collections. Initializes each document, even
+ * if it fails. */
 static truce_status database_read_many(truce_store *store, truce_read_request *requests,
                                        size_t count, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    truce_read_request *placed =
-        bson_aligned_alloc0(_Alignof(truce_read_request), count * sizeof *placed);
-    char(*places)[PLACE_MAX] = bson_malloc(count * sizeof *places);
+    truce_read_request *mapped =
+        bson_aligned_alloc0(_Alignof(truce_read_request), count * sizeof *mapped);
+    char(*stored_names)[STORED_NAME_MAX] = bson_malloc(count * sizeof *stored_names);
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < count && !status; i++) {
-        placed[i] = (truce_read_request){.collection = places[i], .id = requests[i].id};
-        status = map_name(database, requests[i].collection, places[i], error);
+        mapped[i] = (truce_read_request){.collection = stored_names[i], .id = requests[i].id};
+        status = map_name(database, requests[i].collection, stored_names[i], error);
     }
     if (status)
         for (size_t i = 0; i < count; i++)
-            bson_init(&placed[i].document);
+            bson_init(&mapped[i].document);
     else
-        status = database->inner->ops->read_many(database->inner, placed, count, error);
+        status = database->inner->ops->read_many(database->inner, mapped, count, error);
     for (size_t i = 0; i < count; i++) {
-        bool moved = bson_steal(&requests[i].document, &placed[i].document);
+        bool moved = bson_steal(&requests[i].document, &mapped[i].document);
 
         truce_assert(moved);
-        requests[i].found = placed[i].found;
+        requests[i].found = mapped[i].found;
     }
-    bson_free(places);
-    bson_free(placed);
-    return name_places(database, status, error);
+    bson_free(stored_names);
+    bson_free(mapped);
+    return database_translate_error(database, status, error);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* The checks of a bulk, with places instead of names. */
-struct placed_checks {
+/* The checks of a bulk, with stored names instead of names. */
+struct mapped_checks {
     struct truce_read_checks base;
     truce_read_check *all;
     truce_making *makings;
-    char (*places)[PLACE_MAX];
-    char absent[PLACE_MAX];
+    char (*stored_names)[STORED_NAME_MAX];
+    char absent[STORED_NAME_MAX];
 };
 
-/* Builds the checks of a bulk with places instead of names. The caller releases `placed`, even if
- * this fails. */
-static truce_status place_checks(const struct database *database,
-                                 const struct truce_read_checks *checks,
-                                 struct placed_checks *placed, bson_error_t *error)
+/* Builds the checks of a bulk with stored names instead of names. The caller releases `mapped`,
+ * even if this fails. */
+static truce_status map_checks(const struct database *database,
+                               const struct truce_read_checks *checks, struct mapped_checks *mapped,
+                               bson_error_t *error)
 {
     size_t count = checks->count + checks->makings_count;
-    char(*place)[PLACE_MAX] = bson_malloc((count + 1) * sizeof *place);
+    char(*stored_name)[STORED_NAME_MAX] = bson_malloc((count + 1) * sizeof *stored_name);
     truce_status status = TRUCE_OK;
 
-    *placed = (struct placed_checks){.base = *checks, .places = place};
-    placed->base.view = checks->view ? truce__database_holder(checks->view) : NULL;
-    placed->all = bson_malloc0((checks->count + 1) * sizeof *placed->all);
-    placed->makings = bson_malloc0((checks->makings_count + 1) * sizeof *placed->makings);
-    placed->base.all = placed->all;
-    placed->base.makings = placed->makings;
-    for (size_t i = 0; i < checks->count && !status; i++, place++) {
-        placed->all[i] = checks->all[i];
-        placed->all[i].collection = *place;
-        status = map_name(database, checks->all[i].collection, *place, error);
+    *mapped = (struct mapped_checks){.base = *checks, .stored_names = stored_name};
+    mapped->base.view = checks->view ? truce__database_holder(checks->view) : NULL;
+    mapped->all = bson_malloc0((checks->count + 1) * sizeof *mapped->all);
+    mapped->makings = bson_malloc0((checks->makings_count + 1) * sizeof *mapped->makings);
+    mapped->base.all = mapped->all;
+    mapped->base.makings = mapped->makings;
+    for (size_t i = 0; i < checks->count && !status; i++, stored_name++) {
+        mapped->all[i] = checks->all[i];
+        mapped->all[i].collection = *stored_name;
+        status = map_name(database, checks->all[i].collection, *stored_name, error);
     }
-    for (size_t i = 0; i < checks->makings_count && !status; i++, place++) {
-        placed->makings[i] = checks->makings[i];
-        placed->makings[i].collection = *place;
-        status = map_name(database, checks->makings[i].collection, *place, error);
+    for (size_t i = 0; i < checks->makings_count && !status; i++, stored_name++) {
+        mapped->makings[i] = checks->makings[i];
+        mapped->makings[i].collection = *stored_name;
+        status = map_name(database, checks->makings[i].collection, *stored_name, error);
     }
     if (!status && checks->absent) {
-        placed->base.absent = placed->absent;
-        status = map_name(database, checks->absent, placed->absent, error);
+        mapped->base.absent = mapped->absent;
+        status = map_name(database, checks->absent, mapped->absent, error);
     }
     return status;
 }
 
-static void release_checks(struct placed_checks *placed)
+static void release_checks(struct mapped_checks *mapped)
 {
-    bson_free(placed->all);
-    bson_free(placed->makings);
-    bson_free(placed->places);
+    bson_free(mapped->all);
+    bson_free(mapped->makings);
+    bson_free(mapped->stored_names);
 }
 
-/* The writes of a bulk, with places instead of names. Consecutive writes to one collection share
- * its place. */
-struct placed_writes {
+/* The writes of a bulk, with stored names instead of names. Consecutive writes to one collection
+ * share its stored name. */
+struct mapped_writes {
     truce_write *all;
-    char (*places)[PLACE_MAX];
+    char (*stored_names)[STORED_NAME_MAX];
 };
 
-/* Builds the writes of a bulk with places instead of names. */
-static truce_status place_writes(const struct database *database, const truce_write *writes,
-                                 size_t count, struct placed_writes *placed,
-                                 truce_write_outcome *outcomes, bson_error_t *error)
+/* Builds the writes of a bulk with stored names instead of names. */
+static truce_status map_writes(const struct database *database, const truce_write *writes,
+                               size_t count, struct mapped_writes *mapped,
+                               truce_write_outcome *outcomes, bson_error_t *error)
 {
     size_t used = 0;
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < count && !status; i++) {
-        placed->all[i] = writes[i];
+        mapped->all[i] = writes[i];
         if (!i || strcmp(writes[i].collection, writes[i - 1].collection) != 0) {
             if (used && !(used & (used - 1)))
-                placed->places = bson_realloc(placed->places, 2 * used * sizeof *placed->places);
-            status = map_name(database, writes[i].collection, placed->places[used++],
+                mapped->stored_names =
+                    bson_realloc(mapped->stored_names, 2 * used * sizeof *mapped->stored_names);
+            status = map_name(database, writes[i].collection, mapped->stored_names[used++],
                               &outcomes[i].error);
             outcomes[i].status = status;
         }
@@ -244,30 +247,30 @@ static truce_status place_writes(const struct database *database, const truce_wr
     used = 0;
     for (size_t i = 0; i < count && !status; i++) {
         used += !i || strcmp(writes[i].collection, writes[i - 1].collection) != 0;
-        placed->all[i].collection = placed->places[used - 1];
+        mapped->all[i].collection = mapped->stored_names[used - 1];
     }
     return status;
 }
 
-/* Runs a bulk with the places of the collections instead of their names. A receipt is part of a
- * struct that its functions know, so it is passed with a changed name instead of copied. */
+/* Runs a bulk with the stored names of the collections instead of their names. A receipt is part of
+ * a struct that its functions know, so it is passed with a changed name instead of copied. */
 static truce_status database_bulk(truce_store *store, const truce_write *writes, size_t count,
                                   const truce_bulk_options *options, truce_write_outcome *outcomes,
                                   bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    struct placed_writes placed = {bson_malloc(count * sizeof *placed.all),
-                                   bson_malloc(sizeof *placed.places)};
-    struct placed_checks checks = {0};
+    struct mapped_writes mapped = {bson_malloc(count * sizeof *mapped.all),
+                                   bson_malloc(sizeof *mapped.stored_names)};
+    struct mapped_checks checks = {0};
     truce_bulk_options how = *options;
     const char *of_receipt = how.receipt ? how.receipt->collection : NULL;
-    char place[PLACE_MAX];
-    truce_status status = place_writes(database, writes, count, &placed, outcomes, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_writes(database, writes, count, &mapped, outcomes, error);
 
     if (!status && of_receipt)
-        status = map_name(database, of_receipt, place, error);
+        status = map_name(database, of_receipt, stored_name, error);
     if (!status && options->checks) {
-        status = place_checks(database, options->checks, &checks, error);
+        status = map_checks(database, options->checks, &checks, error);
         how.checks = &checks.base;
     }
     for (size_t i = 0; i < count && status; i++)
@@ -275,18 +278,18 @@ static truce_status database_bulk(truce_store *store, const truce_write *writes,
             outcomes[i].status = how.atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND;
     if (!status) {
         if (of_receipt)
-            how.receipt->collection = place;
+            how.receipt->collection = stored_name;
         status =
-            database->inner->ops->bulk(database->inner, placed.all, count, &how, outcomes, error);
+            database->inner->ops->bulk(database->inner, mapped.all, count, &how, outcomes, error);
         if (of_receipt)
             how.receipt->collection = of_receipt;
     }
     for (size_t i = 0; i < count; i++)
-        (void)name_places(database, outcomes[i].status, &outcomes[i].error);
+        (void)database_translate_error(database, outcomes[i].status, &outcomes[i].error);
     release_checks(&checks);
-    bson_free(placed.places);
-    bson_free(placed.all);
-    return name_places(database, status, error);
+    bson_free(mapped.stored_names);
+    bson_free(mapped.all);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_modify(truce_store *store, const char *collection,
@@ -297,8 +300,8 @@ static truce_status database_modify(truce_store *store, const char *collection,
     const struct database *database = database_of_store(store);
     truce_receipt *receipt = options->receipt;
     const char *name = receipt ? receipt->collection : NULL;
-    char place[PLACE_MAX], of_receipt[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX], of_receipt[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status && receipt)
         status = map_name(database, name, of_receipt, error);
@@ -308,11 +311,11 @@ static truce_status database_modify(truce_store *store, const char *collection,
     }
     if (receipt)
         receipt->collection = of_receipt;
-    status = database->inner->ops->find_and_modify(database->inner, place, filter, update, options,
-                                                   document, result, error);
+    status = database->inner->ops->find_and_modify(database->inner, stored_name, filter, update,
+                                                   options, document, result, error);
     if (receipt)
         receipt->collection = name;
-    return name_places(database, status, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_rewrite(truce_store *store, truce_rewrite *rewrite,
@@ -320,15 +323,15 @@ static truce_status database_rewrite(truce_store *store, truce_rewrite *rewrite,
 {
     const struct database *database = database_of_store(store);
     const char *name = rewrite->collection;
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, name, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, name, stored_name, error);
 
     if (status)
         return status;
-    rewrite->collection = place;
+    rewrite->collection = stored_name;
     status = database->inner->ops->rewrite(database->inner, rewrite, error);
     rewrite->collection = name;
-    return name_places(database, status, error);
+    return database_translate_error(database, status, error);
 }
 
 /* ---- collections and indexes ----------------------------------------------------------------- */
@@ -337,24 +340,24 @@ static truce_status database_index_create(truce_store *store, const char *collec
                                           const bson_t *index, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->index_create(database->inner, place, index, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->index_create(database->inner, stored_name, index, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_index_drop(truce_store *store, const char *collection,
                                         const char *name, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->index_drop(database->inner, place, name, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->index_drop(database->inner, stored_name, name, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_index_modify(truce_store *store, const char *collection,
@@ -362,102 +365,103 @@ static truce_status database_index_modify(truce_store *store, const char *collec
                                           bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->index_modify(database->inner, place, name, changes, error);
-    return name_places(database, status, error);
+        status =
+            database->inner->ops->index_modify(database->inner, stored_name, name, changes, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_index_list(truce_store *store, const char *collection, bson_t *indexes,
                                         bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (status)
         bson_init(indexes);
     else
-        status = database->inner->ops->index_list(database->inner, place, indexes, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->index_list(database->inner, stored_name, indexes, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_create(truce_store *store, const char *collection, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->collection_create(database->inner, place, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->collection_create(database->inner, stored_name, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_drop(truce_store *store, const char *collection, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->collection_drop(database->inner, place, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->collection_drop(database->inner, stored_name, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_rename(truce_store *store, const char *from, const char *to,
                                     bool drop_target, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX], target[PLACE_MAX];
-    truce_status status = map_name(database, from, place, error);
+    char stored_name[STORED_NAME_MAX], target[STORED_NAME_MAX];
+    truce_status status = map_name(database, from, stored_name, error);
 
     if (!status)
         status = map_name(database, to, target, error);
     if (!status)
-        status = database->inner->ops->collection_rename(database->inner, place, target,
+        status = database->inner->ops->collection_rename(database->inner, stored_name, target,
                                                          drop_target, error);
-    return name_places(database, status, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_validate(truce_store *store, const char *collection,
                                       const bson_t *validator, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status =
-            database->inner->ops->collection_validate(database->inner, place, validator, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->collection_validate(database->inner, stored_name, validator,
+                                                           error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_keep_images(truce_store *store, const char *collection, bool on,
                                          bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->keep_images(database->inner, place, on, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->keep_images(database->inner, stored_name, on, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_validator(truce_store *store, const char *collection,
                                        bson_t *validator, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (status)
         bson_init(validator);
     else
-        status = database->inner->ops->validator(database->inner, place, validator, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->validator(database->inner, stored_name, validator, error);
+    return database_translate_error(database, status, error);
 }
 
 /* Appends the facts about a collection. The first fact is its name, which is mapped to the plain
@@ -478,29 +482,30 @@ static truce_status database_list(truce_store *store, const truce_list_options *
 {
     const struct database *database = database_of_store(store);
     truce_list_options how = *options;
-    char place[PLACE_MAX];
+    char stored_name[STORED_NAME_MAX];
     bson_t all, facts;
     struct fields fields;
     struct array list = {.to = collections};
     truce_status status =
-        how.collection ? map_name(database, how.collection, place, error) : TRUCE_OK;
+        how.collection ? map_name(database, how.collection, stored_name, error) : TRUCE_OK;
 
     bson_init(collections);
     if (status)
         return status;
-    how.collection = how.collection ? place : NULL;
+    how.collection = how.collection ? stored_name : NULL;
     status = database->inner->ops->collection_list(database->inner, &how, &all, error);
     for (fields = truce__fields(truce__value_document(&all));
          !status && truce__fields_next(&fields);) {
         const char *name;
 
         truce__value_bson(fields.value, &facts);
-        name = truce__place_name(database->own, database->name, truce__field_text(&facts, "name"));
-        if (name && !truce__place_is_system(name))
+        name = truce__stored_name_plain(database->own, database->name,
+                                        truce__field_text(&facts, "name"));
+        if (name && !truce__name_is_system(name))
             append_facts(&facts, name, &list);
     }
     bson_destroy(&all);
-    return name_places(database, status, error);
+    return database_translate_error(database, status, error);
 }
 
 /* ---- other operations ------------------------------------------------------------------------ */
@@ -509,12 +514,12 @@ static truce_status database_wait(truce_store *store, const char *collection, ui
                                   uint32_t timeout_ms, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    char place[PLACE_MAX];
-    truce_status status = map_name(database, collection, place, error);
+    char stored_name[STORED_NAME_MAX];
+    truce_status status = map_name(database, collection, stored_name, error);
 
     if (!status)
-        status = database->inner->ops->wait(database->inner, place, token, timeout_ms, error);
-    return name_places(database, status, error);
+        status = database->inner->ops->wait(database->inner, stored_name, token, timeout_ms, error);
+    return database_translate_error(database, status, error);
 }
 
 static truce_status database_settle(truce_store *store, bson_error_t *error)
@@ -587,7 +592,7 @@ static truce_status database_snapshot(truce_store *store, const truce_snapshot_o
     truce_status status = truce__store_snapshot(database->inner, options, &inner, error);
 
     if (status)
-        return name_places(database, status, error);
+        return database_translate_error(database, status, error);
     *view = truce__database_wrap(inner, database->own, database->name);
     return TRUCE_OK;
 }
@@ -723,7 +728,7 @@ truce_status truce__own_database_keep(truce_store *store, const char *name, bson
 
 /* ---- all databases --------------------------------------------------------------------------- */
 
-/* Builds {name: true} of the databases of all places, without the own database. */
+/* Builds {name: true} of the databases of all stored names, without the own database. */
 static truce_status other_databases(truce_store *store, bson_t *names, bson_error_t *error)
 {
     bson_t collections, facts;
@@ -735,7 +740,7 @@ static truce_status other_databases(truce_store *store, bson_t *names, bson_erro
     for (fields = truce__fields(truce__value_document(&collections));
          !status && truce__fields_next(&fields);) {
         truce__value_bson(fields.value, &facts);
-        truce__place_database("", truce__field_text(&facts, "name"), name);
+        truce__stored_name_database("", truce__field_text(&facts, "name"), name);
         if (name[0] && !bson_has_field(names, name))
             BSON_APPEND_BOOL(names, name, true);
     }

@@ -10,7 +10,7 @@
  *
  * Patterns and commits run on a view with plain names. So each of their documents and names (a
  * queue, a sequence, a key) belongs to one database. The layers above a view do not know about
- * places.
+ * stored names.
  *
  * Invariants:
  *

@@ -128,7 +128,7 @@ static void put_directory(bson_t *facts, const char *path)
 }
 
 /* Appends the readers that pin the log, and the bytes written since the oldest of them began. */
-static void put_pins(bson_t *facts, const struct lock *lock)
+static void append_pins(bson_t *facts, const struct lock *lock)
 {
     struct pin_facts pins[PIN_HOMES];
     size_t count = truce__pins_list(lock, pins, PIN_HOMES);
@@ -236,7 +236,7 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
     put_filesystem(facts, engine->path);
     BSON_APPEND_UTF8(facts, "sqlite", sqlite3_libversion());
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
-    put_pins(facts, &engine->lock);
+    append_pins(facts, &engine->lock);
     put_archive(facts, &engine->lock);
     put_writer(facts, &engine->lock);
     put_writes(facts, engine);
@@ -655,7 +655,7 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
     if (status)
         return status;
     engine->spill = open_spill;
-    engine->writer.suppressed = truce__reserved_place;
+    engine->writer.suppressed = truce__reserved_stored_name;
     *store = file_new_store(
         engine, TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
                     TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |

@@ -445,23 +445,23 @@ static void replace_documents(struct memory_collection *collection,
     memory_release_documents(&before);
 }
 
-struct placed_key {
+struct positioned_key {
     const uint8_t *bytes;
     /* The size of the key, and the position of its document. */
     size_t size, position;
 };
 
-static int compare_placed(const void *a, const void *b)
+static int compare_positioned_keys(const void *a, const void *b)
 {
-    const struct placed_key *x = a, *y = b;
+    const struct positioned_key *x = a, *y = b;
     int order = truce__bytes_compare(x->bytes, x->size, y->bytes, y->size);
 
     return order ? order : (x->position > y->position) - (x->position < y->position);
 }
 
 /* Builds the sorted list of all keys of one index. The caller frees `keys`. */
-static size_t place_keys(const struct memory_collection *collection, uint32_t number,
-                         struct placed_key **keys)
+static size_t position_keys(const struct memory_collection *collection, uint32_t number,
+                            struct positioned_key **keys)
 {
     size_t count = 0, at = 0;
 
@@ -484,12 +484,12 @@ static size_t place_keys(const struct memory_collection *collection, uint32_t nu
 static truce_status documents_check_all(const struct memory_collection *collection, uint32_t number,
                                         bson_error_t *error)
 {
-    const struct placed_key *found = NULL;
-    struct placed_key *keys;
-    size_t count = place_keys(collection, number, &keys);
+    const struct positioned_key *found = NULL;
+    struct positioned_key *keys;
+    size_t count = position_keys(collection, number, &keys);
     truce_status status = TRUCE_OK;
 
-    qsort(keys, count, sizeof *keys, compare_placed);
+    qsort(keys, count, sizeof *keys, compare_positioned_keys);
     for (size_t i = 1; i < count; i++) {
         bool same =
             !truce__bytes_compare(keys[i].bytes, keys[i].size, keys[i - 1].bytes, keys[i - 1].size);

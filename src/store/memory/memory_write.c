@@ -249,7 +249,7 @@ static void memory_undo(struct writing *writing, size_t mark)
 }
 
 /* Forgets the journal, keeps its changes, and wakes waiting threads. */
-static void memory_write_keep(struct writing *writing)
+static void memory_write_commit(struct writing *writing)
 {
     struct journal *journal = &writing->journal;
 
@@ -272,7 +272,7 @@ static void memory_writing_begin(struct writing *writing, truce_store *base, uin
 
 static void memory_writing_end(struct writing *writing)
 {
-    memory_write_keep(writing);
+    memory_write_commit(writing);
     pthread_mutex_unlock(&writing->store->mutex);
     bson_free(writing->journal.changes);
     truce__arena_release(&writing->arena);
@@ -565,7 +565,7 @@ static truce_status do_write(struct writing *writing, const truce_write *write,
         truce_write_result_release(&outcome->result);
     }
     if (!options->atomic && !options->receipt)
-        memory_write_keep(writing);
+        memory_write_commit(writing);
     outcome->status = status;
     return status;
 }

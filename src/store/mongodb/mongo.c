@@ -180,7 +180,7 @@ static void set_deadlines(mongoc_uri_t *uri, uint32_t deadline_ms)
 
 /* ---- passwords ------------------------------------------------------------------------------ */
 
-static const char *behind_scheme(const char *text)
+static const char *after_scheme(const char *text)
 {
     const char *scheme = strstr(text, "://");
 
@@ -191,7 +191,7 @@ static const char *behind_scheme(const char *text)
  * option, and a message would show them. */
 static truce_status check_credentials(const char *text, bson_error_t *error)
 {
-    const char *from = behind_scheme(text), *last = NULL;
+    const char *from = after_scheme(text), *last = NULL;
     size_t end = strcspn(from, "?");
 
     for (size_t i = 0; i < end; i++) {
@@ -217,7 +217,7 @@ static bool has_piece(const char *message, const char *piece, size_t length)
 /* Returns whether the message contains the password or the value of an option. */
 static bool reports_secret(const char *message, const char *text)
 {
-    const char *from = behind_scheme(text), *at = strchr(from, '@');
+    const char *from = after_scheme(text), *at = strchr(from, '@');
     const char *colon = at ? memchr(from, ':', (size_t)(at - from)) : NULL;
     const char *option = strchr(from, '?');
 
@@ -407,8 +407,8 @@ static truce_status report_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
 }
 
 /* Finds the server that accepts writes. */
-static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *uri,
-                                bson_error_t *error)
+static truce_status find_primary(struct mongo_store *store, const mongoc_uri_t *uri,
+                                 bson_error_t *error)
 {
     int64_t begun_ns = truce__clock_monotonic_ns();
     mongoc_server_description_t *description = NULL;
@@ -593,7 +593,7 @@ static truce_status mongo_reach(struct mongo_store *store, const mongoc_uri_t *u
         return status;
     store->direct = hosts && !hosts->next && !mongoc_uri_get_replica_set(uri);
     truce__mongo_watch(store);
-    return meet_server(store, uri, error);
+    return find_primary(store, uri, error);
 }
 
 /* Returns whether to open the whole replica set: the URI names one host of it and has no

@@ -715,8 +715,8 @@ static truce_status view_of_view(truce_store *base, const truce_snapshot_options
 }
 
 /* Reads the cluster time that the server chooses for a current read. */
-static truce_status ask_time(struct mongo_store *store, uint32_t *seconds, uint32_t *ordinal,
-                             bson_error_t *error)
+static truce_status read_cluster_time(struct mongo_store *store, uint32_t *seconds,
+                                      uint32_t *ordinal, bson_error_t *error)
 {
     bson_t *body = BCON_NEW("find", PROBE, "limit", BCON_INT32(1), "singleBatch", BCON_BOOL(true));
     struct mongo_command command = {
@@ -751,7 +751,7 @@ truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_optio
         return truce__fail(TRUCE_INVALID, error,
                            "this server has no snapshots: read concern \"snapshot\" needs MongoDB "
                            "5.0 and a replica set");
-    status = ask_time(store, &seconds, &ordinal, error);
+    status = read_cluster_time(store, &seconds, &ordinal, error);
     if (!status)
         *view = view_new_view(store, seconds, ordinal);
     return status;
