@@ -88,18 +88,22 @@ static bool markdown_is_first(const struct results *results, int i)
 
 static void show_machine(const struct results *results)
 {
+    double fewest = results_number(results, "rounds_min");
+    double rounds = results_number(results, "rounds");
+    char least[32];
+
+    snprintf(least, sizeof least, "%.0f to ", fewest);
     printf(
         "%.0f cores, %.0f GB of memory, real-time scheduling: %s. An fdatasync took %.0f us (p99 "
-        "%.0f)\nbefore the run and %.0f us (p99 %.0f) after it. %.0f to %.0f rounds of %.1f s.\n",
+        "%.0f)\nbefore the run and %.0f us (p99 %.0f) after it. %s%.0f rounds of %.1f s.\n",
         results_number(results, "machine.cores"),
         results_number(results, "machine.memory_bytes") / 1e9,
         results_number(results, "machine.real_time") != 0 ? "yes" : "no",
         results_number(results, "machine.fdatasync_before.p50_us"),
         results_number(results, "machine.fdatasync_before.p99_us"),
         results_number(results, "machine.fdatasync_after.p50_us"),
-        results_number(results, "machine.fdatasync_after.p99_us"),
-        results_number(results, "rounds_min"), results_number(results, "rounds"),
-        results_number(results, "seconds"));
+        results_number(results, "machine.fdatasync_after.p99_us"), fewest == rounds ? "" : least,
+        rounds, results_number(results, "seconds"));
 }
 
 static void show_main(const struct results *results)
