@@ -180,7 +180,7 @@ bool truce__changes_hold(const bson_t *diff, const bson_t *document, char *why, 
         }
         if (changes_same(found, pair.before))
             continue;
-        snprintf(why, size, "key \"%.100s\" is %s, and was %s for the diff", fields.key,
+        snprintf(why, size, "key \"%.100s\" is %s, not %s as in the diff", fields.key,
                  changes_show(found, is, sizeof is), changes_show(pair.before, was, sizeof was));
         return false;
     }

@@ -738,10 +738,10 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
     if (!status)
         status = run_edit(call, &publishing, given, error);
     if (status == TRUCE_NOT_FOUND && !publishing.edit && !given->collection && !given->base)
-        (void)truce__fail(
-            status, error,
-            "the tree \"%.120s\" does not exist: the first publication must name its 'collection'",
-            bson_iter_utf8(&call->target, NULL));
+        (void)truce__fail(status, error, "the tree \"%.120s\" does not exist%s",
+                          bson_iter_utf8(&call->target, NULL),
+                          given->revert ? ""
+                                        : ": the first publication must name its 'collection'");
     if (!status && publishing.conflict)
         BSON_APPEND_UTF8(reply, "reason", call->host->message(call, error->message));
     if (!status) {

@@ -51,7 +51,7 @@ TEST(diffs_come_from_a_file)
         abort();
     ANSWERS(0, "committed\n", NULL, NULL, "commit", "apply", "--file", input);
     check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
-    ANSWERS(1, "", "key \"count\" is 1, and was 0 for the diff", NULL, "commit", "apply", "--file",
+    ANSWERS(1, "", "key \"count\" is 1, not 0 as in the diff", NULL, "commit", "apply", "--file",
             input);
     ANSWERS(2, "", "cannot read", NULL, "commit", "apply", "--file", "no/such/file");
     ANSWERS(2, "", "exclude each other", NULL, "commit", "apply", "[]", "--file", input);
@@ -61,7 +61,7 @@ TEST(diffs_come_from_standard_input)
 {
     fresh();
     ANSWERS(0, "committed\n", NULL, DIFFS, "commit", "apply");
-    ANSWERS(1, "", "was 0 for the diff", DIFFS, "commit", "apply", "--file", "-", "--journal");
+    ANSWERS(1, "", "not 0 as in the diff", DIFFS, "commit", "apply", "--file", "-", "--journal");
     check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
 }
 

@@ -36,7 +36,7 @@ TEST(documents_are_saved_merged_and_patched)
     ANSWERS(0, "saved, version 5", NULL, "doc", "patch", "posts", "1", "{\"b\": null}");
     ANSWERS(0, "saved, version 6", NULL, "doc", "patch", "posts", "1", "{\"$set\": {\"c\": 1}}");
     ANSWERS(0, "\"version\": 5}", NULL, "doc", "log", "posts", "1");
-    ANSWERS(1, "", "does not exist", "doc", "get", "posts", "2");
+    ANSWERS(1, "", "posts has no document 2", "doc", "get", "posts", "2");
 }
 
 TEST(conflicts_are_shown_and_decided)
@@ -129,7 +129,7 @@ TEST(documents_are_removed_with_the_number_that_was_read)
     ANSWERS(2, "", "--version NUMBER is missing", "doc", "remove", "posts", "1");
     ANSWERS(1, "conflict with version 2", NULL, "doc", "remove", "posts", "1", "--version", "1");
     ANSWERS(0, "removed, version 2\n", NULL, "doc", "remove", "posts", "1", "--version", "2");
-    ANSWERS(1, "", "does not exist", "doc", "remove", "posts", "1", "--version", "2");
+    ANSWERS(1, "", "posts has no document 1", "doc", "remove", "posts", "1", "--version", "2");
     ANSWERS(0, "saved, version 3", NULL, "doc", "save", "posts", "{\"_id\": 1}", "--new");
     ANSWERS(1, "", NULL, "doc", "save", "posts", "{\"_id\": 1, \"a\": 1}", "--version", "2", "-q");
 }
@@ -299,7 +299,7 @@ TEST(wrong_calls_are_named)
     ANSWERS(2, "", "mien", "doc", "merge", "posts", "{\"_id\": 1}", "--version", "1", "--rules",
             "{\"a\": \"mien\"}");
     ANSWERS(2, "", "not \"true story\"", "doc", "get", "posts", "true story");
-    ANSWERS(1, "", "does not exist", "doc", "get", "posts", "story");
+    ANSWERS(1, "", "posts has no document story", "doc", "get", "posts", "story");
     ANSWERS(2, "", "--new and --version exclude each other", "doc", "save", "posts", "{\"_id\": 1}",
             "--new", "--version", "1");
     /* -1 is not --new: nothing is saved */

@@ -167,13 +167,13 @@ TEST(a_part_is_settled_or_reversed_by_its_entries)
             "--pending");
     ANSWERS(2, "", "the entry of -41.00 EUR for account \"people:ada\" exceeds the amount",
             "settle", "book", "p", "--entry", "people:ada=-41", "--entry", "bank=41", "--id", "s");
-    ANSWERS(2, "", "account \"tax\" has no entry in the transaction", "settle", "book", "p",
-            "--entry", "people:ada=-15", "--entry", "tax=15", "--id", "s");
+    ANSWERS(2, "", "account \"tax\" has no entry in transaction", "settle", "book", "p", "--entry",
+            "people:ada=-15", "--entry", "tax=15", "--id", "s");
     ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--entry", "people:ada=-15", "--entry",
             "bank=15", "--id", "s");
     ANSWERS(0, "85.50 EUR\n", NULL, "balance", "book", "people:ada");
-    ANSWERS(2, "", "account \"tax\" has no entry in the transaction", "reverse", "book", "s",
-            "--entry", "people:ada=5", "--entry", "tax=-5", "--id", "r");
+    ANSWERS(2, "", "account \"tax\" has no entry in transaction", "reverse", "book", "s", "--entry",
+            "people:ada=5", "--entry", "tax=-5", "--id", "r");
     ANSWERS(0, "posted\n", NULL, "reverse", "book", "s", "--entry", "people:ada=5", "--entry",
             "bank=-5", "--id", "r");
     ANSWERS(0, "90.50 EUR\n", NULL, "balance", "book", "people:ada");

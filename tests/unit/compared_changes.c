@@ -166,7 +166,7 @@ static void same_key_meanwhile(truce_store *store, const struct setting *setting
     CHECK_STATUS_NAMES(
         TRUCE_CONFLICT,
         apply_json(store, setting, "{'a': {'n': [1, 2]}, 'b': {'n': [1, 2]}}", &error), error,
-        "\"n\" is 2, and was 1");
+        "\"n\" is 2, not 1 as in the diff");
     CHECK_STATUS_NAMES(TRUCE_CONFLICT, apply_json(store, setting, "{'a': {'n': [1, 2]}}", &error),
                        error, "document \"a\" of \"data\"");
     CHECK_STATUS_NAMES(

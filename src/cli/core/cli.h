@@ -159,6 +159,8 @@ const char *cli_texts(const struct cli *cli, const char *name, int i);
  * `least` to `most`, prints the error and returns false; the caller returns CLI_USAGE. */
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number);
+/* The longest time of --deadline and --slow, which 32 bits hold in milliseconds: 49 days. */
+#define CLI_WAIT_MAX_MS (INT64_C(49) * 86400000)
 /* Does the same for a duration: "500ms", "90s", "5m", "24h", "7d". */
 bool cli_duration(const struct cli *cli, const char *name, int64_t least_ms, int64_t most_ms,
                   int64_t otherwise_ms, int64_t *ms);

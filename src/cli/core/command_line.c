@@ -337,9 +337,9 @@ static int check_count(const struct cli *cli)
         return cli_usage(cli, "%s is missing; usage: truce %s%s%s %s", missing, c->noun,
                          c->verb ? " " : "", c->verb ? c->verb : "", c->arguments);
     if (cli->count > most)
-        return cli_usage(cli, "\"%s\" is one argument too many; usage: truce %s%s%s %s",
+        return cli_usage(cli, "\"%s\" is one argument too many; usage: truce %s%s%s%s%s",
                          cli->arguments[most], c->noun, c->verb ? " " : "", c->verb ? c->verb : "",
-                         c->arguments ? c->arguments : "");
+                         c->arguments ? " " : "", c->arguments ? c->arguments : "");
     return CLI_DONE;
 }
 
@@ -369,7 +369,7 @@ static int read_common(struct cli *cli)
 {
     int64_t deadline_ms;
 
-    if (!cli_duration(cli, "deadline", 1, UINT32_MAX, 0, &deadline_ms))
+    if (!cli_duration(cli, "deadline", 1, CLI_WAIT_MAX_MS, 0, &deadline_ms))
         return CLI_USAGE;
     cli->deadline_ms = (uint32_t)deadline_ms;
     if (cli_slow_read(cli))

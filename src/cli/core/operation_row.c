@@ -66,8 +66,11 @@ static bool row_append_number(const struct row_text *from, const struct operatio
         cli_usage(
             from->cli,
             "%s needs a time, for example 2026-12-24T18:00:00Z, or milliseconds since 1970, not "
-            "\"%s\"",
-            from->said, from->text);
+            "\"%s\"%s",
+            from->said, from->text,
+            from->text[0] && !from->text[strspn(from->text, "0123456789")]
+                ? ", which is probably in seconds"
+                : "");
     else if (unit == ROW_DURATION && !read)
         cli_usage(from->cli,
                   "%s needs a duration, for example 500ms, 90s, 5m, 24h, or 7d, not \"%s\"",

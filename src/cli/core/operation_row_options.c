@@ -277,6 +277,18 @@ static struct cli_option row_option(const struct cli_row *row, const struct oper
                                .many = field->field.type == FIELD_ARRAY};
 }
 
+/* Returns whether the command has an option of its own in the place of that of the field. */
+static bool row_is_replaced(const struct cli_command *command, const struct operation_field *field)
+{
+    const struct cli_option *own = command->options;
+    char name[ROW_NAME_MAX];
+
+    cli_row_option(command->row, field, name);
+    while (own && own->name && strcmp(own->name, name) != 0)
+        own++;
+    return own && own->name;
+}
+
 static const struct cli_option *row_make_options(const struct cli_command *command)
 {
     const struct operation_row *row = cli_row_find(command->row);
@@ -292,7 +304,7 @@ static const struct cli_option *row_make_options(const struct cli_command *comma
     for (; own && own->name; own++)
         made[count++] = *own;
     for (const struct operation_field *at = row->fields; at->field.name; at++)
-        if (cli_row_has_option(command, command->row, at))
+        if (cli_row_has_option(command, command->row, at) && !row_is_replaced(command, at))
             made[count++] = row_option(command->row, at);
     if (!count) {
         bson_free(made);

@@ -29,7 +29,7 @@ int cli_slow_read(struct cli *cli)
         (!cli_duration_read(set, &otherwise) || otherwise < 1 || otherwise > UINT32_MAX))
         return cli_usage(cli, "TRUCE_SLOW needs a duration, for example 100ms or 1s, not \"%s\"",
                          set);
-    if (!cli_duration(cli, "slow", 1, UINT32_MAX, otherwise, &slow_ms))
+    if (!cli_duration(cli, "slow", 1, CLI_WAIT_MAX_MS, otherwise, &slow_ms))
         return CLI_USAGE;
     cli->slow_ms = (uint32_t)slow_ms;
     return CLI_DONE;

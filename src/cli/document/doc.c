@@ -359,6 +359,8 @@ static bool doc_is_conflict(const bson_t *reply)
     }
 #define DOC_KEPT    "{inbox: true, keep: 10}"
 #define DOC_MISSING "the document does not exist"
+/* With the field that has the _id. */
+#define DOC_HAS_NONE(field_) "{collection} has no document {" field_ "}"
 
 /* ---- conflicts and resolve ------------------------------------------------------------------- */
 
@@ -627,7 +629,7 @@ static const struct cli_command cli_doc_remove = {
                                    .set = DOC_KEPT,
                                    .named = "ID remove --keep-time keepMS",
                                    .fields = "version base versionField keep keepMS",
-                                   .none = DOC_MISSING,
+                                   .none = DOC_HAS_NONE("remove"),
                                    .negative = doc_is_conflict,
                                    .print = doc_print_removed},
     .run = remove_run_remove,
@@ -690,7 +692,9 @@ static int doc_run_save(struct cli *cli)
 }
 
 static const struct cli_option save_options[] = {
-    {"new", 0, NULL, "the document does not exist yet", false}, {0}};
+    {"new", 0, NULL, "the document does not exist yet", false},
+    {"version", 'v', "N", "the number that was read, 0 if the document had none", false},
+    {0}};
 
 static const struct cli_command cli_doc_save = {
     .noun = "doc",
@@ -754,7 +758,7 @@ static const struct cli_command cli_doc_get = {
     .row = &(const struct cli_row){.name = "truceRevision",
                                    .named = "ID get",
                                    .fields = "versionField",
-                                   .none = DOC_MISSING,
+                                   .none = DOC_HAS_NONE("get"),
                                    .show = "document"},
     .run = run_get,
 };
@@ -770,7 +774,7 @@ static const struct cli_command cli_doc_log = {
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceRevisionLog",
                                    .fields = "limit versionField",
-                                   .none = DOC_MISSING,
+                                   .none = DOC_HAS_NONE("id"),
                                    .list = "versions"},
     .run = cli_row_run,
 };
@@ -807,7 +811,7 @@ static const struct cli_command cli_doc_patch = {
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc patch posts 1 '[{op: \"add\", path: \"/tags\", value: [\"x\"]}]'",
     .store = CLI_STORE_CHANGE,
-    .row = DOC_ROW("truceRevisionPatch", DOC_KEPT, "", "version", DOC_MISSING),
+    .row = DOC_ROW("truceRevisionPatch", DOC_KEPT, "", "version", DOC_HAS_NONE("id")),
     .run = run_patch,
 };
 

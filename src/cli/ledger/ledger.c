@@ -119,10 +119,14 @@ static int ledger_run_open(struct cli *cli)
     BSON_APPEND_UTF8(&request, "truceLedgerCurrency", cli->arguments[0]);
     BSON_APPEND_UTF8(&request, "currency", currency);
     code = cli_row_send(cli, &request, &reply);
-    if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
+    if (!code && !strcmp(truce__field_text(&reply, "status"), "not found")) {
+        const char *reason = truce__field_text(&reply, "reason"), *remedy = strstr(reason, ": ");
+
         code = cli_say(cli, CLI_NO,
-                       "%s; first declare the currency: truce ledger currency %s %s DIGITS",
-                       truce__field_text(&reply, "reason"), cli->arguments[0], currency);
+                       "%.*s; first declare the currency: truce ledger currency %s %s DIGITS",
+                       (int)(remedy ? (size_t)(remedy - reason) : strlen(reason)), reason,
+                       cli->arguments[0], currency);
+    }
     if (!code)
         code = ledger_set_rules(cli, (int)truce__field_number(&reply, "digits"));
     bson_destroy(&request);

@@ -808,7 +808,7 @@ static bool work_read_call(struct work *work)
         return false;
     }
     if (good && work->keeps_open && (work->commits || cli_text(cli, "output"))) {
-        cli_usage(cli, "--keep-open excludes --commit and --output: each answer of the program "
+        cli_usage(cli, "--keep-open excludes --commit and --output: each reply of the program "
                        "has its own \"changes\" and \"result\"");
         return false;
     }
@@ -855,7 +855,7 @@ static const struct cli_command cli_work = {
         "The program reads a job's payload from standard input. TRUCE_JOB, TRUCE_QUEUE,\n"
         "TRUCE_JOB_ATTEMPT, and TRUCE_JOB_EPOCH are in its environment. WORDs are its arguments\n"
         "(put -- before them). Exit code 0: done; its output is the result, a document or text.\n"
-        "Exit code 75: postponed; the attempt does not count. Any other code, or a signal:\n"
+        "Exit code 75: snoozed; the attempt does not count. Any other code, or a signal:\n"
         "failed. The end of its standard error is the reason. The job is retried with a delay\n"
         "that doubles.\n"
         "\n"
@@ -866,7 +866,7 @@ static const struct cli_command cli_work = {
         "--grace. After SIGTERM or Ctrl-C to the worker, the running job may end within --grace,\n"
         "or is released. Exit code 1: an attempt failed.\n"
         "\n"
-        "With --keep-open, one run of the program processes many jobs. Each job and each answer\n"
+        "With --keep-open, one run of the program processes many jobs. Each job and each reply\n"
         "is a line:\n"
         "  {\"job\": ID, \"epoch\": 1, \"queue\": \"mail\", \"attempt\": 1, \"payload\": {...}}\n"
         "  {\"done\": ID, \"epoch\": 1, \"result\": {...}, \"changes\": [...]}\n"
@@ -876,7 +876,7 @@ static const struct cli_command cli_work = {
         "  {\"progress\": ID, \"epoch\": 1, \"result\": {...}}\n"
         "Result, changes, delay_ms, and the error of a discard are optional. If a job is lost or\n"
         "times out, the program reads {\"cancel\": ID, \"epoch\": 1, \"reason\": \"lost\"}. It\n"
-        "must still answer within --grace. An invalid line ends the program; its jobs\n"
+        "must still reply within --grace. An invalid line ends the program; its jobs\n"
         "fail with the reason, and it is started again. The same happens if it exits.\n"
         "The end of its input means that there are no more jobs.",
     .example = "truce queue add mail '{_id: 1, to: \"ada@x.org\"}'\n"
@@ -889,7 +889,7 @@ static const struct cli_command cli_work = {
              "claim from this queue; NAME=3: three times as often (may be repeated)", true},
             {"exec", 0, "PROGRAM", "the program to run", false},
             {"commit", 0, NULL, "commit the printed changes together with the job's end", false},
-            {"keep-open", 0, NULL, "keep a program running, with a line for each job and answer",
+            {"keep-open", 0, NULL, "keep a program running, with a line for each job and reply",
              false},
             {"workers", 0, "N", "programs at the same time, up to 64 (default: 1)", false},
             {"at-once", 0, "N", "with --keep-open: jobs of each program, up to 1000 (default: 1)",

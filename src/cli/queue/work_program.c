@@ -152,7 +152,7 @@ static truce_status answer_take_all(const bson_t *document, struct answer *answe
             continue;
         if (field < 0 || !(allowed[answer->kind] & 1U << field))
             return truce__fail(TRUCE_INVALID, error,
-                               "an answer with \"%s\" has no field \"%s\": see truce help work",
+                               "a reply with \"%s\" has no field \"%s\": see truce help work",
                                kinds[answer->kind], name);
         if (*seen & 1U << field)
             return truce__fail(TRUCE_INVALID, error, "the field \"%s\" occurs twice", name);

@@ -56,8 +56,7 @@ static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
         return user_read_line(password)
                    ? CLI_DONE
                    : cli_usage(cli,
-                               "the password is read from standard input, one line of up to "
-                               "%d bytes, but standard input is empty or longer",
+                               "standard input has no password: expected one line of 1 to %d bytes",
                                PASSWORD_MAX);
     if (!prompt_password("password", password))
         return cli_usage(cli, "the password is empty: enter at least one character");
@@ -136,6 +135,17 @@ static void append_roles(const struct cli *cli, bson_t *array)
     }
 }
 
+/* Reports roles that cannot be granted. */
+static int user_roles_error(const struct cli *cli, truce_status status, bson_error_t *error)
+{
+    size_t at = strlen(error->message);
+
+    if (error->code == CODE_ROLE_NOT_FOUND)
+        snprintf(error->message + at, sizeof error->message - at,
+                 ": truce help user add lists the roles");
+    return cli_error(cli, NULL, status, error);
+}
+
 static int user_add(struct cli *cli, const struct grants *grants)
 {
     char password[PASSWORD_MAX + 2];
@@ -172,7 +182,7 @@ static int user_run_add(struct cli *cli)
             cli, "--role ROLE is missing, for example --role root or --role readWrite@school");
     if (!code) {
         status = grants_read(&roles, user_database_of(cli), false, grants, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : user_add(cli, grants);
+        code = status ? user_roles_error(cli, status, &error) : user_add(cli, grants);
     }
     bson_destroy(&roles);
     bson_free(grants);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/value.h"
 #include "commit/commit.h"
 #include "store/reserved_names.h"
@@ -307,6 +308,26 @@ static truce_status read_extra(int number, const bson_iter_t *iter, struct chang
     return part->has_meta ? TRUCE_OK : change_list_wrong_type(number, iter, "a document", error);
 }
 
+static truce_status change_list_refuse_field(int number, const char *key, bson_error_t *error)
+{
+    struct nearest_word nearest = {.word = key};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        truce__nearest_word_offer(&nearest, verbs[i].name);
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
+        truce__nearest_word_offer(&nearest, extras[i].name);
+    truce__nearest_word_offer(&nearest, "with");
+    if (nearest.best)
+        return truce__fail(TRUCE_INVALID, error, "change %d: unknown field '%.80s'%s", number, key,
+                           truce__nearest_word_hint(&nearest, hint));
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "change %d: unknown field '%.80s': expected id, with, if, or a verb (insert, update, "
+        "replace, remove, require, hold, missing, change, enqueue, post)",
+        number, key);
+}
+
 /* Reads one field of a change. */
 static truce_status change_list_read_field(int number, const bson_iter_t *iter,
                                            struct change_list_part *part, bson_error_t *error)
@@ -339,11 +360,7 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
                                                    : "ledger",
                            truce__type_name((uint8_t)bson_iter_type(iter)));
     } else {
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "change %d: \"%.80s\" is neither a verb with a collection (insert, update, "
-            "replace, remove, require, hold, missing, change; enqueue, post) nor id, with, if",
-            number, key);
+        return change_list_refuse_field(number, key, error);
     }
     return TRUCE_OK;
 }

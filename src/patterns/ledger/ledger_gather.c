@@ -61,18 +61,41 @@ static bool gather_is_part(int64_t value, int64_t whole)
     return whole < 0 ? value < 0 && value >= whole : value > 0 && value <= whole;
 }
 
+/* The number of bytes of an id in a message, with the end of the string. */
+#define GATHER_ID_MAX 200
+
+/* Writes the id of the transaction that the request settles, voids, or reverses. Returns `text`. */
+static const char *gather_show_id(const struct draft *draft, char text[GATHER_ID_MAX])
+{
+    bson_t shown = BSON_INITIALIZER;
+
+    BSON_APPEND_VALUE(&shown, "_id", draft->of);
+    truce__value_show(truce__value_field(truce__value_document(&shown), "_id", 3), text,
+                      GATHER_ID_MAX);
+    bson_destroy(&shown);
+    return text;
+}
+
+static truce_status gather_refuse_damaged(const struct draft *draft, bson_error_t *error)
+{
+    char id[GATHER_ID_MAX];
+
+    return truce__fail(TRUCE_CORRUPT, error, "transaction %s is damaged: run truce ledger verify",
+                       gather_show_id(draft, id));
+}
+
 static truce_status gather_refuse_part(const struct draft *draft, const truce_ledger_entry *entry,
                                        bson_error_t *error)
 {
-    char amount[TRUCE_LEDGER_AMOUNT];
+    char amount[TRUCE_LEDGER_AMOUNT], id[GATHER_ID_MAX];
     struct ledger_change change;
     int digits = 0;
 
     if (!entry->account || !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
         return truce__fail(TRUCE_INVALID, error,
-                           "account \"%s\" has no entry in the transaction that `of` names: a part "
-                           "of a transaction cannot add an account",
-                           entry->account ? entry->account : "");
+                           "account \"%s\" has no entry in transaction %s: a part of a transaction "
+                           "cannot add an account",
+                           entry->account ? entry->account : "", gather_show_id(draft, id));
     if (truce_ledger_digits(draft->plan->ledger, change.currency, &digits, NULL))
         digits = 0;
     return truce__fail(
@@ -107,20 +130,19 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
 {
     const truce_ledger_transaction *given = draft->request->transaction;
     struct ledger_change change;
+    char id[GATHER_ID_MAX];
 
     if (!truce__ledger_is(&draft->settled, "state", "PENDING"))
         return truce__fail(
             TRUCE_INVALID, error,
-            "the transaction that `of` names is not pending: only a pending transaction can be "
-            "settled or voided");
+            "transaction %s is not pending: only a pending transaction can be settled or voided",
+            gather_show_id(draft, id));
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         const truce_ledger_entry *entry = NULL;
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(
-                TRUCE_CORRUPT, error,
-                "the transaction that `of` names is damaged: run truce ledger verify");
+            return gather_refuse_damaged(draft, error);
         planned = gather_copy_of(draft, &change);
         planned->change.release = change.value;
         planned->change.type = settles ? NULL : draft->kind;
@@ -196,22 +218,21 @@ static bool gather_has_account_twice(const struct draft *draft)
 static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
 {
     struct ledger_change change;
+    char id[GATHER_ID_MAX];
 
     if (!truce__ledger_is(&draft->settled, "state", "VALID") ||
         truce__ledger_is(&draft->settled, "kind", "open") ||
         truce__ledger_is(&draft->settled, "kind", "rules"))
         return truce__fail(TRUCE_INVALID, error,
-                           "the transaction that `of` names is not posted: only posted "
-                           "transactions can be reversed");
+                           "transaction %s is not posted: only posted transactions can be reversed",
+                           gather_show_id(draft, id));
     if (draft->part)
         return gather_part_reversed(draft, error);
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(
-                TRUCE_CORRUPT, error,
-                "the transaction that `of` names is damaged: run truce ledger verify");
+            return gather_refuse_damaged(draft, error);
         if (!change.value)
             continue;
         planned = gather_copy_of(draft, &change);
@@ -228,7 +249,7 @@ static truce_status gather_load_settled(struct draft *draft, bson_error_t *error
 {
     struct ledger_plan *plan = draft->plan;
     truce_status status;
-    char text[200];
+    char id[GATHER_ID_MAX];
 
     bson_destroy(&draft->settled);
     if (plan->commit)
@@ -236,16 +257,9 @@ static truce_status gather_load_settled(struct draft *draft, bson_error_t *error
                                    &draft->settled, error);
     else
         status = truce__ledger_transaction(&plan->reader, draft->of, &draft->settled, error);
-    if (status == TRUCE_NOT_FOUND) {
-        bson_t shown = BSON_INITIALIZER;
-
-        BSON_APPEND_VALUE(&shown, "_id", draft->of);
-        status = truce__fail(
-            status, error, "no transaction has the id %s",
-            truce__value_show(truce__value_field(truce__value_document(&shown), "_id", 3), text,
-                              sizeof text));
-        bson_destroy(&shown);
-    }
+    if (status == TRUCE_NOT_FOUND)
+        status =
+            truce__fail(status, error, "no transaction has the id %s", gather_show_id(draft, id));
     return status;
 }
 

@@ -338,9 +338,9 @@ truce_status truce__set_complete(truce_store *store, struct arena *arena, const 
     if (!options->field)
         return truce__refuse(
             40414, error,
-            "%s has no set yet: 'field' is missing, the list in its documents (also needed: 'key', "
-            "the fields of a document's key, and 'name', the field that names an element)",
-            options->collection);
+            "%s has no set yet: 'field' is missing, the list in its documents (also needed: %s"
+            "'name', the field that names an element)",
+            options->collection, options->key ? "" : "'key', the fields of a document's key, and ");
     if (!options->key)
         return truce__refuse(
             40414, error,

@@ -344,9 +344,9 @@ static truce_status convert_passes(struct set_walk *walk, bson_error_t *error)
     if (!status && walk->first && error)
         *error = walk->why;
     if (!status && !walk->first && walk->again)
-        status = truce__fail(TRUCE_CONFLICT, error,
-                             "set \"%s\" was changed concurrently in each round: convert it again",
-                             walk->set->id);
+        status = truce__fail(
+            TRUCE_CONFLICT, error,
+            "set \"%s\" was changed concurrently in each attempt: convert it again", walk->set->id);
     return status ? status : walk->first;
 }
 

@@ -345,10 +345,11 @@ static truce_status collect_prove(truce_set *set, struct source_list *list, bson
         *list = again;
         again = (struct source_list){0};
     }
-    return status ? status
-                  : truce__fail(TRUCE_CONFLICT, error,
-                                "set \"%s\": a new source started in each round; collect it again",
-                                set->id);
+    return status
+               ? status
+               : truce__fail(TRUCE_CONFLICT, error,
+                             "set \"%s\": a new source started in each attempt: collect it again",
+                             set->id);
 }
 
 /* ---- the documents ---- */

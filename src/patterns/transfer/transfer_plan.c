@@ -293,8 +293,8 @@ static truce_status check_move(const truce_transfers *transfers, const truce_tra
                            "a transfer needs entries, or a source, a destination, and a value");
     if (!transfers->layout.accounts[0])
         return truce__fail(TRUCE_INVALID, error,
-                           "transfer book \"%s\" does not know the collection of source and "
-                           "destination: the option `accounts` was never given",
+                           "transfer book \"%s\" has no collection of accounts yet: 'accounts' is "
+                           "missing",
                            transfers->collection);
     if (truce__check_value(request->source, "source", error) ||
         truce__check_value(request->destination, "destination", error) ||

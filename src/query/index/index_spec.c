@@ -36,8 +36,7 @@ static truce_status spec_check_kind(const char *name, struct value kind, bson_er
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (!strcmp(text, known[i]))
             return truce__refuse(CODE_CANNOT_CREATE_INDEX, error,
-                                 "index key field '%s': %s indexes are not supported by this store",
-                                 name, text);
+                                 "index key field '%s': %s indexes are not supported", name, text);
     }
     return truce__refuse(CODE_CANNOT_CREATE_INDEX, error,
                          "index key field '%s' has the unknown index kind '%s'", name, text);
