@@ -214,7 +214,7 @@ static char *fill_rates(int64_t count, int64_t *total)
     return kafka_url(topic);
 }
 
-TEST(measures_the_rates_of_consumers)
+TEST(measures_the_rates_of_consumers_of_kafka)
 {
     if (!getenv("TRUCE_TEST_POSTGRES"))
         test_skip("tests/brokers/rates starts the servers");
@@ -268,7 +268,7 @@ static void refuses(const char *path, int code, const char *reason)
     refuses_url(kafka_url(path), code, reason);
 }
 
-TEST(refuses_an_invalid_url_and_names_the_reason)
+TEST(refuses_an_invalid_kafka_url_and_names_the_reason)
 {
     refuses("no-topic", 1, "no-topic");
     refuses("mail?nope=1", 2, "nope");

@@ -193,7 +193,7 @@ static char *fill_rates(int64_t count, int64_t *total)
     return url_of("TRUCE_TEST_AMQP", "rates");
 }
 
-TEST(measures_the_rates_of_consumers)
+TEST(measures_the_rates_of_consumers_of_rabbitmq)
 {
     if (!getenv("TRUCE_TEST_POSTGRES"))
         test_skip("tests/brokers/rates starts the servers");
@@ -224,7 +224,7 @@ static void refuses_path(const char *variable, const char *path, int code, const
     bson_free(url);
 }
 
-TEST(refuses_an_invalid_url_and_names_the_reason)
+TEST(refuses_an_invalid_rabbitmq_url_and_names_the_reason)
 {
     const char *port = strrchr(getenv("TRUCE_TEST_AMQP"), ':');
     char *wrong = bson_strdup_printf("amqp://guest:wrong@127.0.0.1%s/mail", port);

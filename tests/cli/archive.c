@@ -53,7 +53,7 @@ TEST(a_restored_store_continues_safely)
     expect(RUN(NULL, "archive", "verify", target), 0, "0 faults");
 }
 
-TEST(wrong_calls_are_named)
+TEST(refuses_wrong_calls_of_archive_commands_with_the_reason)
 {
     char file[320];
 
@@ -117,7 +117,7 @@ static const struct command *doctor_until(bool failing)
 }
 
 /* The lag of an archiver in another process, whose target begins to fail. */
-TEST(doctor_shows_how_far_the_archive_is_behind)
+TEST(doctor_shows_the_lag_of_the_archive)
 {
     const struct command *found;
     char folder[360], away[380];

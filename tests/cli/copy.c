@@ -102,7 +102,7 @@ TEST(open_commits_are_refused_with_the_way_out)
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "--live");
 }
 
-TEST(wrong_calls_are_named)
+TEST(refuses_wrong_calls_of_copy_with_the_reason)
 {
     char same[310], side[310];
 

@@ -110,7 +110,7 @@ TEST(bad_queries_are_wrong_usage_that_names_the_operator)
     ANSWERS(2, "", "--limit needs a number", "find", "s", "--limit", "many");
 }
 
-TEST(aggregate_distinct_and_explain_answer)
+TEST(prints_the_results_of_aggregate_distinct_and_explain)
 {
     const struct command *c;
 

@@ -291,7 +291,7 @@ TEST(names_in_conflicts_have_nothing_that_a_terminal_obeys)
     CHECK(!strchr(c->out, 0x1b) && !strstr(c->out, "\xe2\x80\xae") && !strstr(c->out, "\xc2\x9b"));
 }
 
-TEST(wrong_calls_are_named)
+TEST(refuses_wrong_calls_of_doc_commands_with_the_reason)
 {
     begin();
     ANSWERS(2, "", "--version", "doc", "save", "posts", "{\"_id\": 1}");

@@ -95,7 +95,7 @@ static bool is_silent(const struct cli_command *c)
 }
 
 /* Runs all commands, or one of several parts of them. */
-TEST(an_answer_that_cannot_be_written_is_exit_code_3)
+TEST(exits_with_3_if_output_cannot_be_written)
 {
     long parts = test_scale("TRUCE_FULL_PARTS", 1), part = test_scale("TRUCE_PART", 0) % parts;
     char *folder = bson_strdup(test_directory());

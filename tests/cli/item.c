@@ -58,7 +58,7 @@ TEST(converts_collections_and_reports_the_impossible_ones)
     ANSWERS(0, "", NULL, "item", "index", "e", "n", "--map", "--key", "A", "--key", "B", LIST);
 }
 
-TEST(wrong_calls_are_named)
+TEST(refuses_wrong_calls_of_item_commands_with_the_reason)
 {
     begin();
     ANSWERS(2, "", "QUERY", "item", "update", "e", ONE, "{", "{}");
@@ -72,7 +72,7 @@ TEST(wrong_calls_are_named)
             "k");
 }
 
-TEST(the_story_of_the_badges_goes_wrong_the_usual_way_only)
+TEST(the_demo_of_badges_loses_items_only_without_truce)
 {
     snprintf(store, sizeof store, "%s/badges.truce", test_directory());
     ANSWERS(0, NULL, NULL, "demo", "badges", "--duration", "1s", "--store", store);

@@ -40,7 +40,7 @@ TEST(a_rename_reaches_the_copies)
     ANSWERS(0, "", NULL, "sync", "status");
 }
 
-TEST(reports_errors)
+TEST(refuses_cycles_of_rules_and_writes_to_copies)
 {
     begin();
     ANSWERS(2, NULL, "closes a cycle", "sync", "declare", "back", "comments", "users", "last",

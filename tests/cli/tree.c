@@ -76,7 +76,7 @@ TEST(prints_the_retained_versions)
     ANSWERS(0, "0 findings", NULL, "check");
 }
 
-TEST(reports_errors)
+TEST(reports_missing_trees_and_versions_and_invalid_items)
 {
     begin();
     ANSWERS_TO("{\"itemId\": 1}\n", 1, NULL, "the tree \"other\" does not exist", "tree", "publish",

@@ -117,7 +117,7 @@ TEST(groups_commands_by_noun)
     }
 }
 
-TEST(help_and_version_are_answers)
+TEST(prints_help_and_version_with_exit_code_0)
 {
     const struct command *c = RUN("help");
 

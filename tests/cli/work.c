@@ -48,7 +48,7 @@ static bool waits_for(const char *text, const char *noun, const char *verb)
 
 /* ---- answers ---- */
 
-TEST(an_answer_has_the_fields_of_its_kind_and_no_others)
+TEST(accepts_only_the_fields_of_the_kind_of_a_reply)
 {
     static const struct {
         const char *line, *why; /* NULL: it is good */
@@ -97,7 +97,7 @@ TEST(an_answer_has_the_fields_of_its_kind_and_no_others)
     truce__json_reader_release(&reader);
 }
 
-TEST(one_program_answers_many_jobs)
+TEST(one_program_runs_many_jobs)
 {
     begin();
     ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
@@ -124,7 +124,7 @@ TEST(passes_all_fields_of_a_job_to_the_program)
     ANSWERS(0, "\"payload\": {\"to\": [\"ada\", 1.5]}}", NULL, "queue", "show", job);
 }
 
-TEST(a_job_ends_as_its_answer_says)
+TEST(ends_a_job_as_its_reply_says)
 {
     begin();
     add("{}");
@@ -192,7 +192,7 @@ TEST(fails_the_job_of_a_dead_program_and_restarts_it)
     ANSWERS(2, "", "cannot run", KEEPS, "--exec", "/nowhere/at/all");
 }
 
-TEST(a_line_that_is_no_answer_ends_the_program)
+TEST(ends_a_program_that_prints_an_invalid_line)
 {
     static const struct {
         const char *program, *reason;
@@ -215,7 +215,7 @@ TEST(a_line_that_is_no_answer_ends_the_program)
     ANSWERS(0, " done\n", NULL, KEEPS, SH, EACH("end done"));
 }
 
-TEST(an_answer_for_a_job_that_it_does_not_have_changes_nothing)
+TEST(ignores_a_reply_for_a_job_that_the_program_does_not_have)
 {
     begin();
     add("{}");
@@ -299,7 +299,7 @@ static void ends_when_asked(const char *program, const char *grace, const char *
     ANSWERS(0, state, NULL, "queue", "show", job);
 }
 
-TEST(a_worker_that_is_asked_to_end_waits_for_its_answers)
+TEST(a_worker_that_ends_waits_for_the_replies_of_its_programs)
 {
     begin();
     add("{}");
@@ -308,7 +308,7 @@ TEST(a_worker_that_is_asked_to_end_waits_for_its_answers)
                     "10m", "\"state\": \"delayed\"");
 }
 
-TEST(requeues_a_job_that_has_no_answer_at_the_end)
+TEST(requeues_a_job_without_a_reply_at_the_end)
 {
     begin();
     add("{}");

@@ -262,7 +262,7 @@ TEST(open_commits_are_refused_or_copied_with_their_documents)
     truce_store_close(to);
 }
 
-TEST(a_collection_that_is_not_there_is_named)
+TEST(names_a_missing_collection)
 {
     const char *const wanted[] = {"c", "peple", NULL};
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");

@@ -315,7 +315,7 @@ TEST(an_impossible_change_is_named_and_changes_nothing)
     }
 }
 
-TEST(a_document_that_is_not_there_is_not_found)
+TEST(reports_not_found_for_a_missing_document)
 {
     for (int i = 0; i < item_ways_count; i++) {
         truce_store *store = item_rig_open(&item_ways[i]);

@@ -123,7 +123,7 @@ static void gone(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(the_death_of_a_worker_makes_room)
+TEST(a_dead_worker_no_longer_counts_for_a_limit)
 {
     rig_everywhere(gone);
 }

@@ -229,7 +229,7 @@ static void done_through_a_gate(truce_store *store, const struct setting *settin
     truce_queue_free(queue);
 }
 
-TEST(a_job_that_is_done_makes_room_under_its_limit)
+TEST(a_job_that_is_done_no_longer_counts_for_its_limit)
 {
     rig_everywhere(done_through_a_gate);
 }

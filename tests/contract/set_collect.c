@@ -246,13 +246,13 @@ static void no_second_document(truce_set_form form)
     place_close(&place);
 }
 
-TEST(trap_a_inserts_no_second_document_if_a_guard_fails)
+TEST(inserts_no_second_document_if_a_guard_fails)
 {
     no_second_document(TRUCE_SET_FORM_CLASSIC);
     no_second_document(TRUCE_SET_FORM_PIPELINE);
 }
 
-TEST(trap_c_a_remove_of_a_name_never_seen_leaves_its_tombstone)
+TEST(leaves_a_tombstone_for_a_removed_name_that_was_never_added)
 {
     truce_set_form forms[] = {TRUCE_SET_FORM_CLASSIC, TRUCE_SET_FORM_PIPELINE};
 
@@ -268,7 +268,7 @@ TEST(trap_c_a_remove_of_a_name_never_seen_leaves_its_tombstone)
     }
 }
 
-TEST(trap_d_the_least_of_the_consumers_own_marks_proves_nothing)
+TEST(keeps_a_tombstone_that_all_consumers_passed_if_a_number_is_missing)
 {
     const struct model_operation operations[] = {A(1), R(2), A(3)};
     struct place place;
@@ -284,7 +284,7 @@ TEST(trap_d_the_least_of_the_consumers_own_marks_proves_nothing)
     place_close(&place);
 }
 
-TEST(trap_e_one_sources_watermark_says_nothing_of_another)
+TEST(keeps_a_tombstone_if_another_source_has_a_gap)
 {
     const struct model_operation operations[] = {{true, 1, "b", 1, 0}, {false, 2, "a", 1, 0}};
     struct place place;
@@ -361,7 +361,7 @@ static void watermark_in_the_write(truce_set_form form, bool batch)
     bson_destroy(place.key);
 }
 
-TEST(trap_e_the_watermark_is_compared_in_the_write_itself)
+TEST(compares_the_watermark_in_the_write_itself)
 {
     watermark_in_the_write(TRUCE_SET_FORM_PIPELINE, false);
     watermark_in_the_write(TRUCE_SET_FORM_CLASSIC, false);
@@ -381,7 +381,7 @@ static void overtake(const bson_t *event, void *arg)
     intruder->done = true;
 }
 
-TEST(trap_e_distinguishes_lists_that_are_empty_again)
+TEST(distinguishes_lists_that_are_empty_again)
 {
     const struct model_operation operations[] = {A(1), R(2), A(3), R(4)};
     const int twice[] = {2, 2};
@@ -409,7 +409,7 @@ TEST(trap_e_distinguishes_lists_that_are_empty_again)
     bson_destroy(place.key);
 }
 
-TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
+TEST(records_a_number_only_when_it_is_applied)
 {
     /* a consumer that dies at any of its calls: whatever is recorded was applied */
     for (uint64_t at = 1;; at++) {
@@ -476,7 +476,7 @@ static void fail_once(truce_status fails, bool dropped)
     place_close(&place);
 }
 
-TEST(trap_f_an_unwritten_operation_is_not_reported_as_applied)
+TEST(does_not_report_an_unwritten_operation_as_applied)
 {
     for (int dropped = 0; dropped <= 1; dropped++) {
         fail_once(TRUCE_IO, dropped);
@@ -484,7 +484,7 @@ TEST(trap_f_an_unwritten_operation_is_not_reported_as_applied)
     }
 }
 
-TEST(trap_g_an_emptied_document_stays_for_its_watermark)
+TEST(keeps_an_emptied_document_for_its_watermark)
 {
     const struct model_operation operations[] = {A(1), R(2)};
     struct place place;

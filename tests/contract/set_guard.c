@@ -124,7 +124,7 @@ TEST(quarantines_operations_that_were_given_up)
 }
 
 /* A consumer died between its insert and its read of the guard. */
-TEST(an_element_below_the_guard_is_not_there)
+TEST(removes_an_element_below_the_guard)
 {
     struct place place;
     bson_t *left = test_bson("{'student_id': 1, 'name': 'CS 0', 'seq': {'$numberLong': '1'}}");

@@ -491,7 +491,7 @@ static void comes_again_with_a_lower_number(truce_store *store, const struct set
     truce_sync_free(sync);
 }
 
-TEST(the_number_of_an_earlier_incarnation_holds_no_copy_back)
+TEST(writes_a_copy_despite_the_number_of_an_earlier_incarnation)
 {
     rig_everywhere(comes_again_with_a_lower_number);
 }

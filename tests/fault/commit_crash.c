@@ -266,7 +266,7 @@ TEST(resumes_a_recovery_that_died_too)
     every_call(&settings[1], true);
 }
 
-TEST(a_store_that_lies_is_detected) /* the canary */
+TEST(detects_a_commit_write_that_was_reported_but_not_made) /* the canary */
 {
     truce_fault_options lie = {.kind = TRUCE_FAULT_LIE, .at = 1, .writes_only = true};
     int caught = 0;

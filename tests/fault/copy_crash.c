@@ -114,7 +114,7 @@ TEST(finishes_a_copy_whose_source_failed_at_any_call)
 }
 
 /* The canary: a store that acknowledges writes and does not write is detected. */
-TEST(a_store_that_lies_about_a_write_is_detected)
+TEST(detects_a_copy_write_that_was_reported_but_not_made)
 {
     for (uint64_t at = 6; at < 10; at++) {
         truce_copy_report report;

@@ -277,7 +277,7 @@ TEST(reports_changed_bytes_as_damage_and_never_returns_them)
     image_release(&sound);
 }
 
-TEST(changed_bytes_with_right_checksums_crash_nothing)
+TEST(reads_changed_bytes_with_right_checksums_without_a_crash)
 {
     REQUIRE(make());
     exact = false;

@@ -164,7 +164,7 @@ TEST(repeats_the_positional_form_after_a_crash_at_any_call)
     suffer_everywhere(TRUCE_ITEM_FORM_POSITIONAL);
 }
 
-TEST(a_store_that_lies_is_caught)
+TEST(detects_an_item_write_that_was_reported_but_not_made)
 {
     int caught = 0;
 

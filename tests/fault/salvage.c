@@ -619,7 +619,7 @@ TEST(never_reports_wrong_documents_of_changed_bytes_as_sound)
     image_release(&sound);
 }
 
-TEST(changed_bytes_with_right_checksums_crash_nothing)
+TEST(salvages_changed_bytes_with_right_checksums_without_a_crash)
 {
     REQUIRE(make());
     damage_pages(true);

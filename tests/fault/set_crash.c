@@ -236,7 +236,7 @@ TEST(survives_a_crash_at_every_call_with_lists_without_numbers)
 }
 
 /* A store that acknowledges writes and does not write: the checks above must notice. */
-TEST(a_store_that_lies_is_caught)
+TEST(detects_a_set_write_that_was_reported_but_not_made)
 {
     uint64_t calls;
     int caught = 0, lies = 0;

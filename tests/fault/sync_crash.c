@@ -165,7 +165,7 @@ static bool beside_dead_commit(uint64_t at)
     return hit;
 }
 
-TEST(waits_for_a_document_that_a_dead_commit_holds)
+TEST(a_copy_waits_for_a_document_that_a_dead_commit_holds)
 {
     uint64_t at = 1;
 

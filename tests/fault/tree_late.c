@@ -150,12 +150,12 @@ static void stop_everywhere(void (*act)(truce_tree *tree))
     CHECK_INT(enter_at, >, 3);
 }
 
-TEST(a_stopped_collector_stamps_no_write_that_arrived_late)
+TEST(a_stopped_collector_marks_no_write_that_arrived_late)
 {
     stop_everywhere(collect);
 }
 
-TEST(a_stopped_reader_sees_no_write_that_arrived_late)
+TEST(a_stopped_reader_reads_no_write_that_arrived_late)
 {
     stop_everywhere(read_whole);
     stop_everywhere(read_some);

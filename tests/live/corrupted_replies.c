@@ -230,7 +230,7 @@ static void call_spoilt(void (*call)(void), struct random *random)
     proxy_arm(proxy, PROXY_NOTHING, TO_CLIENT, 0);
 }
 
-TEST(ends_each_call_whatever_the_server_answers)
+TEST(ends_each_call_whatever_the_server_replies)
 {
     long rounds = test_scale("TRUCE_SPOILT_ANSWERS", 100);
     struct random random;

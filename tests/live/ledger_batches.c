@@ -141,7 +141,7 @@ static void run(const char *uri)
     truce_store_close(crowd.store);
 }
 
-TEST(posts_of_all_kinds_by_many_threads_have_their_own_answers)
+TEST(returns_each_thread_the_result_of_its_own_post)
 {
     char uri[400];
 

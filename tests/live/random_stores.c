@@ -189,7 +189,7 @@ static bool run_epoch(uint64_t first, long count)
     return answer != DIFFERED;
 }
 
-TEST(a_file_answers_as_a_list_of_documents_does)
+TEST(a_file_returns_the_results_of_a_list_of_documents)
 {
     long seconds = test_scale("TRUCE_RANDOM_SECONDS", 10);
     long operations = test_scale("TRUCE_RANDOM_OPERATIONS", 0);

@@ -413,7 +413,7 @@ TEST(checks_the_database_of_an_old_message)
     end();
 }
 
-TEST(answers_old_handshakes_and_refuses_a_wrong_checksum)
+TEST(replies_to_old_handshakes_and_refuses_a_wrong_checksum)
 {
     bson_t *hello = test_bson("{'isMaster': 1}"), *ping = test_bson("{'ping': 1, '$db': 'admin'}");
     struct buffer old = {0}, summed = message_of(ping, 1), wrong = message_of(ping, 1);
@@ -445,7 +445,7 @@ TEST(answers_old_handshakes_and_refuses_a_wrong_checksum)
     end();
 }
 
-TEST(sends_no_answer_to_an_unacknowledged_message)
+TEST(sends_no_reply_to_an_unacknowledged_message)
 {
     bson_t *insert = test_bson(
         "{'insert': 'c', 'documents': [{'_id': 1}], 'writeConcern': {'w': 0}, '$db': 'test'}");
@@ -467,7 +467,7 @@ TEST(sends_no_answer_to_an_unacknowledged_message)
 }
 
 /* Each part of the stream ends within a message, or has several of them. */
-TEST(answers_messages_that_arrive_together_or_in_pieces)
+TEST(replies_to_messages_that_arrive_together_or_in_pieces)
 {
     bson_t *ping = test_bson("{'ping': 1, '$db': 'admin'}"), insert = BSON_INITIALIZER;
     char text[9000] = {0};

@@ -1204,7 +1204,7 @@ TEST(revokes_access_of_a_user_removed_by_another_server)
 
 /* ---- users ---------------------------------------------------------------------------------- */
 
-TEST(commands_for_users_answer_as_mongodb_does)
+TEST(commands_for_users_reply_as_mongodb_does)
 {
     static const struct {
         const char *command;

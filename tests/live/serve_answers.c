@@ -143,7 +143,7 @@ static bool ask_compressed(int end_, const char *json, int compressor, struct bu
 #define LETTERS(text) text text text text text text text text text text
 #define MANY          LETTERS(LETTERS(LETTERS("x")))
 
-TEST(compresses_the_answer_to_a_compressed_message)
+TEST(compresses_the_reply_to_a_compressed_message)
 {
     bson_t *reply;
 
@@ -179,7 +179,7 @@ TEST(compresses_the_answer_to_a_compressed_message)
     end();
 }
 
-TEST(a_compressed_message_that_lies_ends_its_own_connection)
+TEST(ends_only_the_connection_of_a_compressed_message_with_a_wrong_size)
 {
     static const uint32_t lies[] = {0, 1, 1 << 20, TRUCE_MESSAGE_BYTES_MAX, 0x7fffffff, 0xffffffff};
     bson_t *command = test_bson("{'ping': 1, 'comment': '" MANY "', '$db': 'test'}"), *reply;

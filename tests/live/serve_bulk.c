@@ -203,7 +203,7 @@ TEST(refuses_an_invalid_bulk_and_executes_nothing)
 }
 
 /* getMore reads the other results, and then the cursor ends. */
-TEST(a_long_answer_goes_on_by_a_cursor)
+TEST(continues_a_long_reply_by_a_cursor)
 {
     char more[300];
     bson_t *reply;
@@ -293,7 +293,7 @@ TEST(reads_operations_and_namespaces_from_sections)
 
 #define NUMBER(n) ", 'lsid': " A ", 'txnNumber': {'$numberLong': '" n "'}"
 
-TEST(a_bulk_that_comes_again_is_answered_as_before_and_done_once)
+TEST(executes_a_repeated_bulk_once_and_returns_its_first_reply)
 {
     static const char *const ops =
         "{'update': 0, 'filter': {'_id': 1}, 'updateMods': {'$inc': {'v': 1}}, 'upsert': true}, "
@@ -454,7 +454,7 @@ static bson_t *upsert_large(int number, int batch)
     return reply;
 }
 
-TEST(returns_a_large_answer_in_batches_and_limits_unread_ones)
+TEST(returns_a_large_reply_in_batches_and_limits_unread_ones)
 {
     char text[200];
     bson_t *reply;

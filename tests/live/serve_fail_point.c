@@ -106,7 +106,7 @@ TEST(a_server_that_is_not_for_tests_does_not_know_the_command)
     end();
 }
 
-TEST(answers_chosen_commands_with_the_code_without_running_them)
+TEST(fails_chosen_commands_with_the_code_without_running_them)
 {
     bson_iter_t at;
     bson_t *reply;
@@ -341,7 +341,7 @@ static int64_t with_v(int v)
     return n;
 }
 
-TEST(a_write_that_was_done_is_not_answered_and_is_done_once)
+TEST(executes_a_write_without_a_reply_once)
 {
     static const char *const insert =
                                  "{'insert': 'c', 'documents': [{'_id': 1, 'v': 1}], " NUMBER(1),
@@ -373,7 +373,7 @@ TEST(a_write_that_was_done_is_not_answered_and_is_done_once)
     end();
 }
 
-TEST(answers_a_refused_write_with_its_code)
+TEST(replies_to_a_refused_write_with_its_code)
 {
     bson_t *reply;
 

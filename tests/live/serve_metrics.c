@@ -284,7 +284,7 @@ static void check_status(const char *lines, const char *status)
 }
 
 /* The lag of the archiver is there while one runs, and grows while its target fails. */
-TEST(shows_how_far_the_archive_is_behind)
+TEST(shows_the_lag_of_the_archive)
 {
     const struct server_options options = {.metrics = "0"};
     bson_error_t error;
@@ -334,7 +334,7 @@ TEST(refuses_requests_other_than_get_metrics)
     end();
 }
 
-TEST(a_long_request_ends_and_the_others_are_answered)
+TEST(ends_a_long_request_and_replies_to_the_others)
 {
     const size_t size = 1024 * 1024;
     char *line = bson_malloc(size + 1), *text;

@@ -149,7 +149,7 @@ static void expect_number(const char *command, const char *field, int64_t number
 
 /* ---- pipelines without a collection ---------------------------------------------------------- */
 
-TEST(answers_a_pipeline_without_a_collection)
+TEST(replies_to_a_pipeline_without_a_collection)
 {
     begin();
     for (int i = 0; i < 2; i++) {

@@ -120,7 +120,7 @@ static bson_t *ask_thrice(const char *command)
     return later;
 }
 
-TEST(answers_a_repeated_statement_as_before)
+TEST(returns_the_first_reply_for_a_repeated_statement)
 {
     bson_t *reply;
 
@@ -185,7 +185,7 @@ TEST(find_and_modify_gives_the_same_document_again)
     end();
 }
 
-TEST(refuses_impossible_commands_by_their_codes)
+TEST(refuses_impossible_retryable_writes)
 {
     bson_t *reply;
 

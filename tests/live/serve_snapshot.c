@@ -135,7 +135,7 @@ TEST(does_not_read_a_snapshot_by_an_unreported_time)
     end();
 }
 
-TEST(refuses_impossible_commands_by_their_codes)
+TEST(refuses_impossible_commands_in_a_snapshot_session)
 {
     static const char *const wrong[] = {
         "'count': 'c'",

@@ -101,7 +101,7 @@ TEST(shows_a_transaction_once_committed_and_repeats_its_commit)
     end();
 }
 
-TEST(refuses_impossible_commands_by_their_codes)
+TEST(refuses_impossible_commands_in_a_transaction)
 {
     begin();
     expect_code(NEXT(A, 1, READ), 251);

@@ -172,7 +172,7 @@ TEST(a_transfer_is_a_part_of_a_transaction)
     "{truceSyncDeclare: '" name "', source: 'users', dependent: 'comments', reference: 'user', "   \
     "copies: {author: 'name'}, settleMS: 1" more "}"
 
-TEST(copies_follow_their_masters)
+TEST(updates_copies_over_the_wire_if_their_source_changes)
 {
     static const struct step steps[] = {
         {"{insert: 'users', documents: [{_id: 17, name: 'John'}, {_id: 18, name: 'Ada'}]}", 0},

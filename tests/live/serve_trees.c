@@ -293,7 +293,7 @@ TEST(pages_of_a_version_have_every_item_once)
 }
 
 /* If the results exceed one answer, the next answer continues them. */
-TEST(an_answer_has_a_maximum)
+TEST(continues_results_that_exceed_one_reply_in_the_next_reply)
 {
     char *large = bson_malloc(5000001), *put;
     int end_;

@@ -371,7 +371,7 @@ static const char *from_now(const char *json)
     return text;
 }
 
-TEST(reports_changes_after_the_time_of_an_answer)
+TEST(reports_changes_after_the_time_of_a_reply)
 {
     struct stream_of stream;
 

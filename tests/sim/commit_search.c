@@ -94,7 +94,7 @@ TEST(a_second_crash_changes_nothing)
     search_named(names, (struct budget){.crashes = 2, .jumps = 1}, 17000, true);
 }
 
-TEST(a_call_that_lands_late_does_no_harm)
+TEST(a_call_that_arrives_late_does_no_harm)
 {
     static const char *const names[] = {"a fast write, unanswered",
                                         "a blind fast write, unanswered",

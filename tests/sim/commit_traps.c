@@ -28,17 +28,17 @@ static void search(const char *name, int crashes, int losses, int lates, int jum
     search_some(3000, name, crashes, losses, lates, jumps);
 }
 
-TEST(a_prepare_without_an_answer_is_not_sent_again_under_one_id)
+TEST(does_not_resend_a_prepare_without_a_reply_under_one_id)
 {
     search("a commit and a blind fast write", 0, 0, 2, 0);
 }
 
-TEST(an_insert_of_the_commit_without_an_answer_is_not_sent_again)
+TEST(does_not_resend_an_insert_of_the_commit_without_a_reply)
 {
     search("a commit and a client that aborts and purges", 0, 0, 1, 1);
 }
 
-TEST(a_missing_commit_after_an_unanswered_decide_is_unknown)
+TEST(reports_unknown_for_a_missing_commit_after_a_decide_without_a_reply)
 {
     search("a commit and a sweeper that purges", 0, 0, 1, 2);
 }
@@ -89,7 +89,7 @@ TEST(a_held_value_is_current_at_the_decision)
     search("a fence: hold a, write b; write a", 0, 0, 0, 0);
 }
 
-TEST(a_key_that_was_purged_is_refused)
+TEST(refuses_a_key_that_a_sweeper_purges_in_any_order)
 {
     search("one key and a sweeper that purges", 0, 0, 0, 2);
     search_some(1000, "one key natively and a sweeper that purges", 0, 0, 0, 2);
@@ -100,19 +100,19 @@ TEST(two_commits_under_one_key_are_one)
     search("two commits under one key", 0, 0, 0, 1);
 }
 
-TEST(a_fast_write_without_an_answer_is_judged_by_its_revision)
+TEST(determines_a_fast_write_without_a_reply_by_its_revision)
 {
     search("a blind fast write, unanswered", 0, 0, 1, 0);
     search("a fast write, unanswered", 0, 0, 1, 0);
     search("a fast write that is removed", 0, 0, 1, 0);
 }
 
-TEST(a_fast_insert_without_an_answer_is_not_sent_again)
+TEST(does_not_resend_a_fast_insert_without_a_reply)
 {
     search("a fast insert, unanswered; remove; commit", 0, 0, 1, 0);
 }
 
-TEST(a_prepare_that_lands_after_its_commit_is_gone_is_found)
+TEST(finds_a_prepare_that_arrives_after_its_commit_was_removed)
 {
     search("a commit and a sweeper that purges", 1, 0, 1, 1);
 }
@@ -154,7 +154,7 @@ TEST(the_first_keys_of_a_document_are_reserved_and_released)
     search_some(800, "no keys yet: a commit wants what a touched document has", 1, 0, 0, 1);
 }
 
-TEST(releases_a_reservation_that_lands_after_its_commit)
+TEST(releases_a_reservation_that_arrives_after_its_commit)
 {
     search_some(800, "a unique value, a sweeper that purges", 1, 0, 1, 1);
 }
@@ -164,7 +164,7 @@ TEST(unique_values_are_not_exchanged_within_one_commit)
     search("unique values are exchanged, and moved", 0, 0, 0, 0);
 }
 
-TEST(reports_unknown_if_the_value_is_taken_after_a_lost_answer)
+TEST(reports_unknown_if_the_value_is_taken_after_a_lost_reply)
 {
     search_some(800, "a unique value changes; an update wants the new one", 0, 0, 1, 0);
 }

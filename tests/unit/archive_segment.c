@@ -194,7 +194,7 @@ TEST(refuses_changes_that_are_not_possible)
 }
 
 /* The bytes after the segment cannot be read here. */
-TEST(reads_no_change_behind_the_segment)
+TEST(reads_no_change_after_the_segment)
 {
     static uint8_t page[SEGMENT_PAGE_BYTES];
     const size_t room = SEGMENT_PAGE_BYTES;

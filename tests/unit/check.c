@@ -87,7 +87,7 @@ TEST(a_sound_store_has_no_findings)
                        .after_repair = "{'_id': 'a', 'n': 2}"});
 }
 
-TEST(an_intent_without_a_commit_is_taken_off)
+TEST(removes_an_intent_without_a_commit)
 {
     run(&(struct rule){.document = "{'_id': 'a', 'n': 1, " HELD "}",
                        .reported = "orphan-intent",
@@ -96,7 +96,7 @@ TEST(an_intent_without_a_commit_is_taken_off)
                        .after_repair = "{'_id': 'a', 'n': 1}"});
 }
 
-TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
+TEST(removes_an_intent_of_a_commit_that_was_undone)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'aborted'}",
                        .document = "{'_id': 'a', 'n': 1, " HELD "}",
@@ -197,7 +197,7 @@ TEST(reports_two_commits_over_one_version_of_a_document)
         .left = "forked"});
 }
 
-TEST(commits_over_versions_that_follow_each_other_are_no_fork)
+TEST(reports_no_fork_for_commits_over_consecutive_versions)
 {
     run(&(struct rule){
         .commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",

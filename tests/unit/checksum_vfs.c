@@ -161,7 +161,7 @@ TEST(a_byte_that_changed_is_named_and_everything_else_can_be_read)
 }
 
 /* Flips each bit of the header alone: the store is refused, or all its answers are correct. */
-TEST(no_bit_of_the_header_turns_the_checksums_off)
+TEST(no_bit_of_the_header_disables_the_checksums)
 {
     const truce_store_options options = {.read_only = true};
     struct image image;

@@ -510,7 +510,7 @@ static void purged_key(truce_store *store, const struct setting *setting)
     CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 11}");
 }
 
-TEST(a_key_that_was_purged_is_refused)
+TEST(refuses_a_purged_key_on_every_setting)
 {
     on_every_setting(purged_key);
 }
@@ -706,7 +706,7 @@ static void foreign_requests(truce_store *store, const struct setting *setting)
               sizeof wrong / sizeof *wrong);
 }
 
-TEST(sets_requests_of_other_programs_aside_that_have_no_input)
+TEST(sets_aside_requests_of_other_programs_without_an_input)
 {
     on_every_setting(foreign_requests);
 }

@@ -201,7 +201,7 @@ static void blind_then_read(truce_store *store, const struct setting *setting)
     fails_for_good(store, setting, "a", NULL, "{'$inc': {'s': 1}}", TRUCE_INVALID);
 }
 
-TEST(ends_a_commit_at_a_read_that_it_cannot_answer)
+TEST(fails_a_read_after_an_impossible_write_of_its_commit)
 {
     on_every_setting(blind_then_read);
 }

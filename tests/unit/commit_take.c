@@ -573,7 +573,7 @@ static void happens_once(const struct setting *setting, bool keyed)
     truce_store_close(store);
 }
 
-TEST(applies_a_commit_of_taken_documents_once_at_any_lost_answer)
+TEST(applies_a_commit_of_taken_documents_once_at_any_lost_reply)
 {
     static const truce_fault_options faults[] = {
         {.kind = TRUCE_FAULT_LOSE},

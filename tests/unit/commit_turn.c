@@ -456,7 +456,7 @@ static truce_status tell(enum deed deed, bool relaxed, truce_status disk, int *r
     return status;
 }
 
-TEST(returns_no_change_before_it_is_on_the_disk)
+TEST(returns_no_change_before_it_is_durable)
 {
     int runs;
 

@@ -463,7 +463,7 @@ TEST(an_undone_insert_leaves_no_stub)
     truce_store_close(store);
 }
 
-TEST(a_reservation_whose_answer_was_lost_is_found)
+TEST(finds_a_reservation_whose_reply_was_lost)
 {
     truce_store *store = open_faulty();
     truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .writes_only = true, .at = 3}, none = {0};

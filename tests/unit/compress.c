@@ -98,7 +98,7 @@ static void check_lies(struct buffer *message)
     truce__buffer_release(&opened);
 }
 
-TEST(a_message_that_lies_about_itself_is_refused)
+TEST(refuses_a_message_with_a_wrong_header)
 {
     for (int i = 0; i < 3; i++) {
         struct buffer message = plain_message(1000, false), opened = {0};

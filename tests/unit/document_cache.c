@@ -123,7 +123,7 @@ TEST(a_cache_is_not_used_before_its_process_held_the_lock)
     truce__cache_free(cache);
 }
 
-TEST(a_document_that_is_too_large_is_not_kept)
+TEST(does_not_cache_a_document_that_is_too_large)
 {
     char *large = bson_malloc0(CACHE_BODY_MAX + 2);
 
@@ -143,7 +143,7 @@ TEST(a_document_that_is_too_large_is_not_kept)
     bson_free(large);
 }
 
-TEST(a_document_with_a_very_long_key_is_not_kept)
+TEST(does_not_cache_a_document_with_a_very_long_key)
 {
     char key[CACHE_KEY_MAX + 2] = {0};
 

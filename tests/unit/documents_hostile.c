@@ -260,7 +260,7 @@ static void round_of(uint32_t changes)
     still_end();
 }
 
-TEST(answers_commands_on_built_documents)
+TEST(replies_to_commands_on_built_documents)
 {
     still_connect(still_serve(still_store(), NULL));
     for (size_t i = 0; i < COUNT(built); i++)

@@ -199,7 +199,7 @@ TEST(parses_reads_and_writes_of_registers)
            2, "");
 }
 
-TEST(refuses_a_history_of_another_format)
+TEST(refuses_an_edn_history_of_another_format)
 {
     static const char *const wrong[][2] = {
         {"{:process 0 :type :ok :value []}", "process 0 ends an operation that it did not begin"},

@@ -271,7 +271,7 @@ TEST(arithmetic_does_not_overflow_silently)
     EXPRESSION_FAILS("{'$add': ['a']}", "{}", 14);
 }
 
-TEST(groups_that_take_no_part_in_a_match_are_null)
+TEST(returns_null_for_groups_outside_a_match)
 {
     EXPRESSION_GIVES(
         "{'$regexMatch': {'input': 'a link', 'regex': 'lin(e|k) # either', 'options': 'x'}}", "{}",

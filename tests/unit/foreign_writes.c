@@ -247,7 +247,7 @@ static int64_t size_of(const char *name)
 }
 
 /* Writes so much that checkpoints run, with concurrent readers and from two handles. */
-TEST(own_changes_of_the_file_are_no_foreign_ones)
+TEST(does_not_report_checkpoints_of_its_own_as_foreign_writes)
 {
     truce_store *first;
     bson_error_t error;

@@ -88,7 +88,7 @@ static void use_all(truce_store *store)
     bson_destroy(pipeline);
 }
 
-TEST(reports_slow_calls_with_verb_collection_and_answer)
+TEST(reports_slow_calls_with_verb_collection_and_status)
 {
     const int ms = 5;
     truce_store *store = open_slow(1, &ms);

@@ -137,7 +137,7 @@ TEST(a_document_that_moved_is_found_where_it_is)
     end();
 }
 
-TEST(another_document_in_the_row_is_not_taken_for_it)
+TEST(does_not_return_another_document_of_the_same_row)
 {
     int64_t row;
 

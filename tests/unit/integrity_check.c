@@ -153,7 +153,7 @@ TEST(an_entry_that_is_missing_is_entered_again)
     check_mended("DELETE FROM x4");
 }
 
-TEST(an_entry_of_no_document_is_taken_out)
+TEST(removes_an_entry_without_a_document)
 {
     check_mended("INSERT INTO x4 VALUES(x'20ff', 7)");
     check_mended("UPDATE x3 SET doc=100000 WHERE doc=5");

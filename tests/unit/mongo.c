@@ -143,7 +143,7 @@ TEST(maps_codes_of_one_meaning_to_one_status)
     CHECK_TEXT("x: no reason given", error.message);
 }
 
-TEST(distinguishes_unsent_writes_from_unanswered_ones)
+TEST(distinguishes_unsent_writes_from_writes_without_a_reply)
 {
     static const struct {
         uint32_t domain, code;
@@ -427,7 +427,7 @@ static void check_can(struct script script, enum fake_deployment deployment, int
     strike(&stage);
 }
 
-TEST(derives_capabilities_from_the_servers_answers)
+TEST(derives_capabilities_from_the_servers_replies)
 {
     const uint32_t updates = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS;
     const uint32_t transactions = TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
@@ -472,7 +472,7 @@ static void check_insert(struct script script, enum fake_deployment deployment, 
     bson_destroy(document);
 }
 
-TEST(resends_an_unanswered_write_only_as_a_retryable_one)
+TEST(resends_a_write_without_a_reply_only_as_a_retryable_one)
 {
     struct script cut = {"insert", NULL, 1, 0}, gone = {"insert", NULL, 9, 0};
 

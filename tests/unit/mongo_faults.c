@@ -80,7 +80,7 @@ static void check_atomic(struct script script, truce_status wanted, int sent, in
                sizeof(struct atomic_case));
 }
 
-TEST(accepts_only_certain_replies_after_a_lost_reply_to_a_commit)
+TEST(reports_unknown_for_an_uncertain_reply_after_a_lost_commit_reply)
 {
     struct script cut = {"commitTransaction", NULL, 1, 0};
     struct script open = {"commitTransaction", NULL, 3, 0};

@@ -382,7 +382,7 @@ static enum fake_act cut_once(const bson_t *command, bson_t *reply, void *arg)
     return FAKE_CUT;
 }
 
-TEST(has_every_ability_although_an_answer_was_lost_in_the_opening)
+TEST(has_every_capability_if_a_reply_was_lost_during_the_opening)
 {
     static const struct opening openings[] = {
         {"update", 0, false}, {"update", 1, false}, {"find", 0, false}};

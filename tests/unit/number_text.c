@@ -81,7 +81,7 @@ TEST(doubles_and_decimals_are_read_whole_or_not_at_all)
     }
 }
 
-TEST(the_locale_of_the_process_plays_no_part)
+TEST(ignores_the_locale_of_the_process)
 {
     static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
     double number;

@@ -253,7 +253,7 @@ TEST(an_open_store_is_not_a_database_for_other_programs)
 }
 
 /* A backup tool that copies file and log under other names. */
-TEST(copies_of_file_and_log_are_no_database_for_other_programs)
+TEST(other_programs_do_not_open_copies_of_file_and_log)
 {
     char copy[420], copied_log[440];
     struct image file, log;

@@ -83,7 +83,7 @@ TEST(caches_inner_pages_first_and_others_when_read_again)
     truce__page_cache_free(cache);
 }
 
-TEST(pages_that_are_used_stay_when_there_is_no_more_room)
+TEST(evicts_unused_pages_before_used_ones)
 {
     enum { USED = 100, MANY = 20000 };
     struct page_cache *cache = truce__page_cache_new(1000 * KV_PAGE_BYTES);
@@ -392,7 +392,7 @@ TEST(inner_pages_survive_commits)
     close_readers();
 }
 
-TEST(a_damaged_page_is_not_put_in)
+TEST(does_not_cache_a_damaged_page)
 {
     struct bytes body;
     bson_error_t error;

@@ -114,7 +114,7 @@ TEST(jobs_are_added_and_claimed)
     truce_store_close(store);
 }
 
-TEST(copies_follow_their_masters)
+TEST(updates_copies_with_hidden_indexes_if_their_source_changes)
 {
     truce_sync *sync;
     char text[40];

@@ -895,7 +895,7 @@ TEST(takes_the_first_filter_sort_and_limit_as_the_pipelines_head)
     }
 }
 
-TEST(an_update_pipeline_applies_its_stages_in_turn)
+TEST(an_update_pipeline_applies_its_stages_one_after_another)
 {
     bson_t *stages = test_array(
         "{'v': [{'$set': {'b': '$a'}}, {'$unset': 'a'}, {'$replaceWith': {'c': '$b', 'a': '$a'}}, {'$project': {'_id': 0}}]}");

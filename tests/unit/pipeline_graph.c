@@ -105,7 +105,7 @@ TEST(a_document_is_found_at_its_least_depth)
     pipeline_world_release(&world);
 }
 
-TEST(a_value_that_was_asked_for_is_not_asked_for_again)
+TEST(queries_each_value_once)
 {
     struct pipeline_world world;
 

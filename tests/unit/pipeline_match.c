@@ -114,7 +114,7 @@ TEST(moves_a_filter_on_the_group_key_before_the_group)
 }
 
 /* Filters that distinguish a missing field from null, or 1 from 1.0. */
-TEST(keeps_a_filter_that_is_not_a_comparison_after_a_group)
+TEST(does_not_move_a_filter_that_is_not_a_comparison_before_a_group)
 {
     static const char *const filters[] = {"'_id': {'$exists': true}",
                                           "'_id': {'$type': 'int'}",

@@ -125,7 +125,7 @@ static void fill(void)
                i == 7 ? "[7, 8]" : "1", i % 5, i % 3 ? "" : ", 'c': 1");
 }
 
-TEST(counts_that_an_index_can_answer_read_no_document)
+TEST(reads_no_document_for_a_count_that_an_index_covers)
 {
     REQUIRE(open_new());
     fill();
@@ -152,7 +152,7 @@ TEST(counts_that_an_index_can_answer_read_no_document)
     truce_store_close(store);
 }
 
-TEST(counts_that_an_index_cannot_answer_alone_read_documents)
+TEST(reads_documents_for_a_count_that_an_index_does_not_cover)
 {
     REQUIRE(open_new());
     fill();
@@ -221,7 +221,7 @@ TEST(counts_keep_to_the_rules_of_sparse_and_partial_indexes)
     truce_store_close(store);
 }
 
-TEST(answers_exists_by_a_sparse_index)
+TEST(finds_existing_fields_by_a_sparse_index)
 {
     truce_find_options all = {0};
 

@@ -52,7 +52,7 @@ static void *read_once(void *arg)
     return NULL;
 }
 
-TEST(shares_connections_among_threads_that_read_in_turn)
+TEST(shares_connections_among_threads_that_read_alternately)
 {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
 

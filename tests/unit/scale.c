@@ -58,7 +58,7 @@ TEST(the_page_has_the_tables_of_the_model)
     fclose(made);
 }
 
-TEST(an_operation_has_no_more_messages_than_are_promised_of_it)
+TEST(an_operation_has_no_more_messages_than_documented)
 {
     for (const struct scale_operation *one = scale_operations; one->name; one++) {
         const struct bench_operation *counted = bench_operations;

@@ -64,7 +64,7 @@ TEST(compares_values_without_the_order_of_fields)
     CHECK(is_valid("{'properties': {'a': {'uniqueItems': false}}}", "{'a': [1, 1]}"));
 }
 
-TEST(items_by_position_have_a_rest)
+TEST(checks_items_after_the_positional_ones_by_additional_items)
 {
     const char *schema = "{'properties': {'a': {'items': [{'type': 'number'}, {'type': 'string'}], "
                          "'additionalItems': {'type': 'boolean'}}}}";

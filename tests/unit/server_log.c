@@ -48,7 +48,7 @@ static const char *behind_time(const char *line)
     return line + 24;
 }
 
-TEST(a_line_of_text_has_its_fields_behind_it)
+TEST(writes_fields_after_the_message_of_a_line_of_text)
 {
     bson_t *fields = BCON_NEW("from", BCON_UTF8("127.0.0.1:5000"), "name", BCON_UTF8("a b"), "none",
                               BCON_UTF8(""), "count", BCON_INT64(3), "good", BCON_BOOL(true));

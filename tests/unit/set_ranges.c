@@ -121,7 +121,7 @@ static bool reads(const uint8_t *bytes, uint32_t size)
     return sound;
 }
 
-TEST(bytes_that_are_no_ranges_are_refused)
+TEST(refuses_bytes_that_are_not_ranges)
 {
     static const uint8_t endless[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
     static const uint8_t half[] = {0x80}, no_more[] = {0x01}, last[] = {0xc6, 0x01};

@@ -60,7 +60,7 @@ TEST(hashes_a_million_letters_in_parts)
     CHECK_TEXT("cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0", text);
 }
 
-TEST(pieces_make_no_difference)
+TEST(hashes_pieces_like_the_whole)
 {
     uint8_t bytes[200], whole[SHA256_BYTES], pieces[SHA256_BYTES];
     struct sha256 sha;

@@ -183,7 +183,7 @@ TEST(a_field_is_found_by_its_whole_name_whatever_its_length)
     check_found("\x80", "\xc3\xa9\x01\x80\x80\x80\x80\x80\x80");
 }
 
-TEST(a_field_is_found_behind_values_of_all_types)
+TEST(finds_a_field_after_values_of_all_types)
 {
     bson_t *document = test_bson(
         "{'01': 1.5, '02': 'text', '03': {'x': 1}, '04': [1, {'y': 2}],"

@@ -283,7 +283,7 @@ TEST(the_smallest_part_of_a_long_history_is_small)
     truce__verify_free(verify);
 }
 
-TEST(refuses_a_history_of_another_format)
+TEST(refuses_a_json_history_of_another_format)
 {
     static const char *const bad[] = {
         "{}",
