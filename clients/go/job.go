@@ -31,6 +31,8 @@ type Job struct {
 	lost  bool
 	// The commits and steps that the handler began.
 	changes []*Changes
+	// The names of the steps that this attempt completes, has completed, or found complete.
+	steps map[string]bool
 	// Cancels the context of the worker's handler.
 	cancel context.CancelCauseFunc
 	// The logger of the worker, or nil without a worker.
@@ -289,16 +291,42 @@ type JobStep struct {
 	result any
 }
 
-// Step returns a step with a name and a result, a document or nil.
+// Step returns a step with a name and a result, a document or nil. The name is unique in the job, and
+// has no "." and "$". Run of a second step of the same name in one attempt fails with ErrInvalid.
 func (j *Job) Step(name string, result any) *JobStep {
 	s := &JobStep{job: j, name: name, result: result}
 	j.begin(&s.Changes)
 	return s
 }
 
+// beginStep refuses the second of two steps of one name: it would be skipped as if it were the first.
+func (j *Job) beginStep(name string) error {
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	if j.steps[name] {
+		return fail(ErrInvalid, 2, fmt.Sprintf("this attempt of the job has already begun the step %q: "+
+			"give each step its own name, for example with an index", name))
+	}
+	if j.steps == nil {
+		j.steps = map[string]bool{}
+	}
+	j.steps[name] = true
+	return nil
+}
+
+// failedStep lets a step that failed be repeated.
+func (j *Job) failedStep(name string) {
+	j.mutex.Lock()
+	delete(j.steps, name)
+	j.mutex.Unlock()
+}
+
 // Run completes the step.
 func (s *JobStep) Run(ctx context.Context) error {
 	s.ran = true
+	if err := s.job.beginStep(s.name); err != nil {
+		return err
+	}
 	made := newCommand("truceJobStep", true, true)
 	made.putText("truceJobStep", s.job.Queue)
 	if len(s.list) > 0 {
@@ -308,6 +336,7 @@ func (s *JobStep) Run(ctx context.Context) error {
 	made.options(&o)
 	reply, err := s.job.db.run(ctx, made)
 	if err != nil {
+		s.job.failedStep(s.name)
 		s.job.see(err)
 		return s.withNames(err, &o)
 	}

@@ -1244,7 +1244,7 @@ type JobStepOptions struct {
 	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
 	Token bson.ObjectID `truce:"token"`
-	// the name of the step, without "." and "$"; required
+	// the name of the step, unique in the job, without "." and "$"; required
 	Name string `truce:"name"`
 	// the changes, as in truceCommit; absent: none (a slice)
 	Changes any `truce:"changes"`

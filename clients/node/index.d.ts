@@ -493,7 +493,10 @@ export declare class Job<P extends Document = any> {
     /** Applies changes together with the end of the job, or neither. */
     commit(fill: (changes: Changes) => unknown, options?: { result?: Document }): Promise<void>;
 
-    /** Applies changes once in all attempts of the job. */
+    /**
+     * Applies changes once in all attempts of the job. The name is unique in the job, and has no "."
+     * and "$". A second step of the same name in one attempt is refused (Invalid).
+     */
     step(
         name: string,
         fill: (changes: Changes) => unknown,

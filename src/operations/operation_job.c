@@ -459,8 +459,8 @@ struct step_given {
 
 static const struct operation_field step_fields[] = {
     JOB_FIELDS,
-    {GIVEN(step_given, name, FIELD_TEXT), "the name of the step, without \".\" and \"$\"",
-     .needed = true},
+    {GIVEN(step_given, name, FIELD_TEXT),
+     "the name of the step, unique in the job, without \".\" and \"$\"", .needed = true},
     {GIVEN(step_given, changes, FIELD_ARRAY), "the changes, as in truceCommit; absent: none"},
     {GIVEN(step_given, result, FIELD_DOCUMENT),
      "the result of the step, which is stored in the job"},

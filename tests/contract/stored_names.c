@@ -5,6 +5,7 @@
 
 #include "bson/field_name_escape.h"
 #include "bson/value.h"
+#include "patterns/queue/queue.h"
 #include "tests/support/bank.h"
 #include "tests/support/ledger_rig.h"
 #include "tests/support/queue_rig.h"
@@ -167,6 +168,7 @@ static void use_job(truce_queue *queue, bson_oid_t *id)
         CHECK_OK(truce_job_step(job, "one", step_to_names, NULL, &found, &error), error);
         CHECK_GIVEN(&found, NULL);
         bson_destroy(&found);
+        bson_reinit(&job->called); /* as in the next attempt */
     }
     CHECK_OK(truce_queue_signal(queue, NULL, id, "event", given, &error), error);
     CHECK_OK(truce_job_wait(job, "event", 1000, &event, &came, &error), error);

@@ -333,6 +333,7 @@ TEST(a_step_that_an_earlier_call_did_is_found_in_the_job)
     REQUIRE(job);
     CHECK_OK(truce_job_step(job, "first", step, &runs, NULL, &error), error);
     bson_reinit(&job->steps); /* as if this worker had not received it */
+    bson_reinit(&job->called);
     CHECK_OK(truce_job_step(job, "first", step, &runs, NULL, &error), error);
     CHECK_INT(runs, ==, 1);
     CHECK_INT(rig_effects(rig.store), ==, 1);

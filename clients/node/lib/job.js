@@ -55,6 +55,8 @@ class Job {
     #lost = new AbortController();
     /* The calls of the handler that have not ended. */
     #calls = new Set();
+    /* The names of the steps that this attempt completes, has completed, or found complete. */
+    #steps = new Set();
 
     /* This worker has reported the end of the job. */
     ended = false;
@@ -180,15 +182,32 @@ class Job {
     async #step(name, fill, options) {
         const { result } = checked(options, ["result"], "step");
         this.#checkOpen();
-        const changes = await changesOf(fill, "step");
-        const fields = {
-            ...this.#claim,
-            name,
-            result,
-            changes: changes.length > 0 ? changes : undefined,
-        };
-        const reply = await this.#database.jobStep(this.queue, fields);
-        return { earlier: reply.earlier, result: reply.result };
+        this.#beginStep(name);
+        try {
+            const changes = await changesOf(fill, "step");
+            const fields = {
+                ...this.#claim,
+                name,
+                result,
+                changes: changes.length > 0 ? changes : undefined,
+            };
+            const reply = await this.#database.jobStep(this.queue, fields);
+            return { earlier: reply.earlier, result: reply.result };
+        } catch (error) {
+            this.#steps.delete(name); // A step that failed may be repeated.
+            throw error;
+        }
+    }
+
+    /* The second of two steps of one name would be skipped as if it were the first. */
+    #beginStep(name) {
+        if (this.#steps.has(name)) {
+            const message =
+                `this attempt of the job has already begun the step ${JSON.stringify(name)}: ` +
+                "give each step its own name, for example with an index";
+            throw new errors.Invalid(message, { code: 2 });
+        }
+        this.#steps.add(name);
     }
 
     sleep(name, delayMS) {

@@ -525,7 +525,7 @@ export interface JobStepOptions {
   id: ObjectId;
   /** the claim's token */
   token: ObjectId;
-  /** the name of the step, without "." and "$" */
+  /** the name of the step, unique in the job, without "." and "$" */
   name: string;
   /** the changes, as in truceCommit; absent: none */
   changes?: readonly any[];

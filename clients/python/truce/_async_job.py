@@ -62,6 +62,8 @@ class AsyncJob:
         self._work: Any = None
         # The commits and steps that the handler began.
         self._lists: List[CommitList] = []
+        # The names of the steps that this attempt completes, has completed, or found complete.
+        self._steps: List[str] = []
 
     def _begun(self, changes: L) -> L:
         self._lists.append(changes)
@@ -131,8 +133,21 @@ class AsyncJob:
     # ---- steps: what happens once in all attempts ----
 
     def step(self, name: str, result: Optional[Document] = None) -> AsyncJobStep:
-        """Returns a step for `with`: its changes take effect once in all attempts of the job."""
+        """Returns a step for `with`: its changes take effect once in all attempts of the job.
+
+        The name is unique in the job, and has no "." and "$". A second step of the same name in one
+        attempt raises Invalid.
+        """
+        self._check_step(name)
         return self._begun(AsyncJobStep(self, name, result))
+
+    def _check_step(self, name: str) -> None:
+        if name in self._steps:
+            raise errors.Invalid(
+                f"this attempt of the job has already begun the step {name!r}: give each step its own "
+                "name, for example with an index",
+                2,
+            )
 
     async def sleep(self, name: str, delay_ms: Duration) -> None:
         """Suspends the job for a time, once for each name in all attempts. Raises Suspended until
@@ -295,13 +310,19 @@ class AsyncJobStep(CommitList):
     async def run(self) -> None:
         """Completes the step now."""
         self._send()
-        reply = await self._job._database.job_step(
-            self._job.queue,
-            id=self._job.id,
-            token=self._job.token,
-            name=self._name,
-            changes=self.changes or None,
-            result=self.result,
-        )
+        self._job._check_step(self._name)
+        self._job._steps.append(self._name)
+        try:
+            reply = await self._job._database.job_step(
+                self._job.queue,
+                id=self._job.id,
+                token=self._job.token,
+                name=self._name,
+                changes=self.changes or None,
+                result=self.result,
+            )
+        except BaseException:
+            self._job._steps.remove(self._name)  # A step that failed may be repeated.
+            raise
         self.earlier = reply["earlier"]
         self.result = reply.get("result")

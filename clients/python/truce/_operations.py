@@ -1429,7 +1429,7 @@ class Operations(CommitOperations[R]):
 
         id: the job's _id
         token: the claim's token
-        name: the name of the step, without "." and "$"
+        name: the name of the step, unique in the job, without "." and "$"
         changes: the changes, as in truceCommit; absent: none
         result: the result of the step, which is stored in the job
 

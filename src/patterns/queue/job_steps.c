@@ -32,6 +32,19 @@ truce_status truce__job_step_check(const char *name, bson_error_t *error)
         name, JOB_KEY_BYTES_MAX);
 }
 
+/* Refuses the name of a step that this handle has already called: the second step would be skipped
+ * as if it were the first. A call that failed may be repeated. */
+static truce_status step_check_new(const truce_job *job, const char *name, bson_error_t *error)
+{
+    if (!bson_has_field(&job->called, name))
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "this attempt of the job has already completed the step \"%.200s\": give each "
+        "step its own name, for example with an index",
+        name);
+}
+
 static bool step_is_known(const bson_t *steps, const char *name, bson_t *result)
 {
     bson_t kept;
@@ -97,6 +110,8 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
     struct stepping stepping = {job, name, function, arg, BSON_INITIALIZER};
     truce_status status = truce__job_step_check(name, error);
 
+    if (!status)
+        status = step_check_new(job, name, error);
     bson_destroy(&stepping.result);
     if (status || !step_is_known(&job->steps, name, &stepping.result)) {
         bson_init(&stepping.result);
@@ -105,6 +120,8 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
         if (!status)
             BSON_APPEND_DOCUMENT(&job->steps, name, &stepping.result);
     }
+    if (!status)
+        BSON_APPEND_BOOL(&job->called, name, true);
     if (result && status)
         bson_init(result);
     else if (result)

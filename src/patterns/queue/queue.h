@@ -70,10 +70,11 @@ enum job_end { JOB_HELD = 0, JOB_DONE, JOB_FAILED, JOB_SNOOZED, JOB_DISCARDED };
 struct truce_job {
     truce_queue *queue;
     /* The document as it was claimed. Owned; `payload` borrows from it. `steps` has the results of
-     * steps that this worker knows, as {name: result}. */
+     * steps that this worker knows, as {name: result}. `called` has the names of the steps that
+     * calls with this handle have completed or found complete. */
     bson_t document;
     bson_t payload;
-    bson_t steps;
+    bson_t steps, called;
     /* The result for truce_job_commit, or NULL. Owned. */
     bson_t *result;
     /* The _id of the job, and the token of this claim. */

@@ -1064,6 +1064,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
     job->attempt = (uint32_t)truce__field_number(document, "attempt");
     job->timeout_ms = truce__field_count(document, "timeout_ms");
     (void)truce__job_date(document, "lease.since", &job->since_ms);
+    bson_init(&job->called);
     bson_init(&job->steps);
     if (truce__value_subdocument(&job->document, "steps", &steps))
         bson_concat(&job->steps, &steps);
@@ -1257,6 +1258,7 @@ void truce_job_free(truce_job *job)
         return;
     bson_destroy(&job->document);
     bson_destroy(&job->steps);
+    bson_destroy(&job->called);
     if (job->result)
         bson_destroy(job->result);
     bson_free(job);

@@ -201,6 +201,36 @@ func TestAWorkerSeesThatAJobIsCanceled(t *testing.T) {
 	})
 }
 
+func TestASecondStepOfANameIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		_ = ok(db.Enqueue(ctx, "named", truce.EnqueueOptions{Payload: M{}}))(t)
+		var refused, missing error
+		w := truce.Worker{DB: db, Queue: "named", UntilEmpty: true, Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+			mail := func(name string) error {
+				step := job.Step(name, nil)
+				step.Require("accounts of steps", 1)
+				step.Insert("mailed", M{})
+				return step.Run(ctx)
+			}
+			missing = mail("mail")
+			if _, err := db.Collection("accounts of steps").InsertOne(ctx, M{"_id": 1}); err != nil {
+				return nil, err
+			}
+			if err := mail("mail"); err != nil { // A step that failed may be repeated.
+				return nil, err
+			}
+			refused = mail("mail")
+			return nil, mail("mail 1")
+		}}
+		must(t, w.Run(ctx))
+		same(t, states(t, db, "named"), map[string]int{"done": 1})
+		fails(t, missing, truce.ErrNotFound)
+		message := fails(t, refused, truce.ErrInvalid).Message
+		same(t, strings.Contains(message, `the step "mail": give each step its own name`), true)
+		same(t, ok(db.Collection("mailed").CountDocuments(ctx, M{}))(t), 2)
+	})
+}
+
 func TestStepsHappenOnce(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		id := ok(db.Enqueue(ctx, "steps", truce.EnqueueOptions{Payload: M{}}))(t).ID("id")

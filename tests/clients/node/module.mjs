@@ -859,6 +859,31 @@ async function checkJobs(db) {
     assert.deepEqual(seen, [false, 0, true]);
     assert.deepEqual(await states("held"), ["cancelled"]);
   });
+  await check("names of steps", async () => {
+    const work = async (job) => {
+      for (const [index, to] of ["ada", "bob"].entries())
+        await job.step(job.payload.same ? "mail" : `mail ${index}`, (c) => void c.insert("mailed", { to }));
+    };
+    await db.enqueue("loops", { payloads: [{ same: true }, { same: false }] });
+    await new Worker(db, "loops", work, { untilEmpty: true, logger: silent }).run();
+    const [own, same] = (await all(db.iterateJobs("loops"))).sort((a, b) => a.payload.same - b.payload.same);
+    assert.equal(same.state, "delayed");
+    assert.match(same.errors[0].text, /the step "mail": give each step its own name/);
+    assert.equal(own.state, "done");
+    assert.equal(await db.collection("mailed").countDocuments(), 3);
+    await db.enqueue("again", { payload: {} });
+    let failures = 0;
+    await new Worker(db, "again", async (job) => {
+      const charge = () => job.step("charge", (c) => void c.require("accounts of steps", 1));
+      await raises(truce.NotFound, charge);
+      failures++;
+      await db.collection("accounts of steps").insertOne({ _id: 1 });
+      const first = charge();
+      await raises(truce.Invalid, charge, "own name");
+      await first;
+    }, { untilEmpty: true, logger: silent }).run();
+    assert.deepEqual([failures, await states("again")], [1, ["done"]]);
+  });
   await check("steps", async () => {
     const attempts = [];
     const { id } = await db.enqueue("steps", { payload: {} });

@@ -779,7 +779,40 @@ def check_workers(db):
     check("a canceled job", [x["state"] for x in db.iterate_jobs("held")] == ["cancelled"], list(db.iterate_jobs("held")))
 
 
+def check_names_of_steps(db):
+    failed = []
+
+    def loop(job):
+        for index, to in enumerate(["ada", "bob"]):
+            with job.step("mail" if job.payload["same"] else f"mail {index}") as step:
+                step.insert("mailed", {"to": to})
+
+    db.enqueue("loops", payloads=[{"same": True}, {"same": False}])
+    truce.Worker(db, "loops", loop, until_empty=True).run()
+    same, own = sorted(db.iterate_jobs("loops"), key=lambda job: not job["payload"]["same"])
+    check("two steps of one name fail the job", same["state"] == "delayed"
+          and "the step 'mail': give each step its own name" in same["errors"][0]["text"], same)
+    check("steps of their own names", own["state"] == "done" and db["mailed"].count_documents() == 3, own)
+
+    def again(job):
+        try:
+            with job.step("charge") as step:
+                step.require("accounts of steps", 1)
+        except truce.NotFound as error:
+            failed.append(error)
+            db["accounts of steps"].insert_one({"_id": 1})
+        first, second = job.step("charge"), job.step("charge")
+        first.run()
+        error = raises("the second of two begun steps", truce.Invalid, second.run)
+        check("its message", "own name" in str(error), error)
+
+    db.enqueue("again", payload={})
+    truce.Worker(db, "again", again, until_empty=True).run()
+    check("a step that failed may be repeated", len(failed) == 1 and [x["state"] for x in db.iterate_jobs("again")] == ["done"])
+
+
 def check_steps(db):
+    check_names_of_steps(db)
     attempts = []
 
     def work(job):
