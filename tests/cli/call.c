@@ -147,7 +147,7 @@ static void fill(void)
     bson_free(script);
 }
 
-TEST(an_export_that_is_killed_leaves_nothing_but_its_whole_file)
+TEST(a_killed_export_leaves_no_incomplete_file)
 {
     char *script;
 

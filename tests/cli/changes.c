@@ -41,7 +41,7 @@ static void check_counts(const char *wanted)
             "{\"_id\": 1}");
 }
 
-TEST(diffs_come_from_a_file)
+TEST(reads_diffs_from_a_file)
 {
     FILE *file;
 
@@ -57,7 +57,7 @@ TEST(diffs_come_from_a_file)
     ANSWERS(2, "", "exclude each other", NULL, "commit", "apply", "[]", "--file", input);
 }
 
-TEST(diffs_come_from_standard_input)
+TEST(reads_diffs_from_standard_input)
 {
     fresh();
     ANSWERS(0, "committed\n", NULL, DIFFS, "commit", "apply");

@@ -156,7 +156,7 @@ static void fill(void)
     truce_store_close(store);
 }
 
-TEST(a_copy_that_is_killed_goes_on_and_copies_each_document_once)
+TEST(resumes_a_killed_copy_and_copies_each_document_once)
 {
     truce_store *one, *two;
     int kills = 0, status = 0;

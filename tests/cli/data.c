@@ -399,7 +399,7 @@ TEST(reports_a_full_disk)
     }
 }
 
-TEST(nothing_that_a_terminal_obeys_is_printed)
+TEST(prints_no_control_characters)
 {
     const struct command *c;
 

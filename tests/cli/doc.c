@@ -134,7 +134,7 @@ TEST(documents_are_removed_with_the_number_that_was_read)
     ANSWERS(1, "", NULL, "doc", "save", "posts", "{\"_id\": 1, \"a\": 1}", "--version", "2", "-q");
 }
 
-TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
+TEST(saves_nothing_if_the_editor_fails_or_leaves_an_empty_file)
 {
     const struct command *c;
     char id[30] = "";
@@ -156,7 +156,7 @@ TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
     ANSWERS(1, id, NULL, "doc", "conflicts", "posts");
 }
 
-TEST(ids_are_taken_as_they_are_printed)
+TEST(accepts_ids_as_they_are_printed)
 {
     static const char *const ids[] = {
         "{\"$oid\": \"6560f0c2a1b2c3d4e5f60718\"}",
@@ -276,7 +276,7 @@ TEST(a_conflict_of_a_removed_document_is_decided)
     ANSWERS(0, NULL, "no conflict is open", "doc", "conflicts", "posts");
 }
 
-TEST(names_in_conflicts_have_nothing_that_a_terminal_obeys)
+TEST(prints_names_in_conflicts_without_control_characters)
 {
     const struct command *c;
 
@@ -313,7 +313,7 @@ TEST(refuses_wrong_calls_of_doc_commands_with_the_reason)
             "posts", "6560f0c2a1b2c3d4e5f60718", "--mine");
 }
 
-TEST(the_story_of_the_post_goes_wrong_the_usual_way_only)
+TEST(the_demo_of_posts_loses_edits_only_without_truce)
 {
     snprintf(store, sizeof store, "%s/posts.truce", test_directory());
     ANSWERS(0, "lost without a message", NULL, "demo", "post");

@@ -56,7 +56,7 @@ TEST(refuses_to_read_a_ledger_that_does_not_exist)
 }
 
 /* No earlier command has created the store. */
-TEST(says_what_comes_first_in_a_new_folder)
+TEST(names_the_first_steps_in_a_new_folder)
 {
     snprintf(store, sizeof store, "%s/new.truce", test_directory());
     ANSWERS(1, "", "first declare the currency: truce ledger currency book EUR DIGITS", "open",
@@ -308,7 +308,7 @@ TEST(a_statement_books_the_release_of_an_expired_amount_if_it_may)
     }
 }
 
-TEST(a_user_who_may_only_read_sees_a_statement_of_a_server)
+TEST(a_user_with_the_role_read_gets_a_statement_from_a_server)
 {
     struct server_options options = {.auth = true};
     const struct command *c;
@@ -413,7 +413,7 @@ TEST(numbers_of_a_ledger_can_be_documents)
             "--slots", "other");
 }
 
-TEST(a_doctor_finds_nothing_wrong_with_a_ledger)
+TEST(doctor_has_no_findings_for_a_sound_ledger)
 {
     begin();
     CHECK(!strstr(command_run(TRUCE_CLI, store, NULL, "doctor", "--json", NULL)->out, "index"));

@@ -89,7 +89,7 @@ static void try_outputs(const char *output)
                   output);
 }
 
-TEST(no_output_is_a_file_of_the_store_by_whatever_name)
+TEST(refuses_an_output_file_that_is_a_file_of_the_store_under_any_name)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm", "-lock"};
     int64_t size;

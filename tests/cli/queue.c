@@ -185,7 +185,7 @@ static const char *flow_of(const char *text)
     return path;
 }
 
-TEST(a_workflow_comes_from_a_file)
+TEST(reads_a_workflow_from_a_file)
 {
     const char *path;
 
@@ -219,7 +219,7 @@ TEST(workflows_that_cannot_be_are_refused)
         ANSWERS(2, "", bad[i].word, "queue", "flow", flow_of(bad[i].flow), "--queue", "web");
 }
 
-TEST(exit_codes_say_later_or_failed)
+TEST(exit_codes_snooze_or_fail_a_job)
 {
     begin();
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--attempts", "1");
@@ -306,7 +306,7 @@ static void end_of(pid_t worker)
     waitpid(worker, &state, 0);
 }
 
-TEST(a_worker_may_come_before_the_store)
+TEST(a_worker_may_start_before_the_store_exists)
 {
     pid_t worker;
 

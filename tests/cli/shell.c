@@ -22,7 +22,7 @@ static void answers(int line, const struct command *c, int code, const char *out
 }
 #define ANSWERS(code, out, ...) answers(__LINE__, STORE(__VA_ARGS__), code, out)
 
-TEST(numbers_of_a_sequence_are_taken_once_each)
+TEST(assigns_each_number_of_a_sequence_once)
 {
     fresh();
     ANSWERS(0, "1\n", "sequence", "next", "s");

@@ -138,7 +138,7 @@ TEST(prints_help_and_version_with_exit_code_0)
     CHECK(strstr(c->out, "index drop"));
 }
 
-TEST(nothing_to_do_shows_the_help_and_is_wrong_usage)
+TEST(shows_the_help_and_exits_with_2_without_a_command)
 {
     const struct command *c = command_run(TRUCE_CLI, NULL, NULL, NULL);
 

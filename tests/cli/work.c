@@ -316,7 +316,7 @@ TEST(requeues_a_job_without_a_reply_at_the_end)
     ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
 }
 
-TEST(calls_that_say_two_things_are_refused)
+TEST(refuses_contradictory_options_of_work)
 {
     begin();
     ANSWERS(2, "", "--keep-open", "work", "--queue", "mail", "--at-once", "2", "--exec", "cat");

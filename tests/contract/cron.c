@@ -160,7 +160,7 @@ static void in_time(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_time_that_has_just_come_is_not_missed)
+TEST(does_not_miss_a_time_that_was_just_reached)
 {
     rig_everywhere(in_time);
 }

@@ -615,7 +615,7 @@ TEST(constants_that_take_long_are_computed_in_the_time_of_the_call)
 }
 
 /* Half a megabyte, in which each return point has half a million others after it. */
-TEST(a_pattern_with_many_gaps_ends_by_itself_and_at_the_deadline)
+TEST(a_pattern_with_many_gaps_ends_at_its_maximum_and_at_the_deadline)
 {
     enum { BYTES = 512 * 1024 };
     char *text = bson_malloc(BYTES + 1);

@@ -127,7 +127,7 @@ TEST(refuses_a_too_large_key_before_it_writes)
     bson_destroy(other);
 }
 
-TEST(a_collection_has_no_name_that_a_terminal_obeys)
+TEST(refuses_control_characters_in_the_name_of_a_collection)
 {
     static const char *const wrong[] = {"a\nb",          "a\x1b[31m",     "a\x7f",    "a\xc2\x9b",
                                         "a\xe2\x80\xae", "a\xe2\x81\xa6", "a\xd8\x9c"};

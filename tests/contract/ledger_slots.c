@@ -207,7 +207,7 @@ static bool die_at(uint64_t at)
     return hit;
 }
 
-TEST(a_reader_of_an_account_sees_the_decision_of_a_crashed_process)
+TEST(a_reader_of_an_account_gets_the_decision_of_a_crashed_process)
 {
     uint64_t at = 1;
 

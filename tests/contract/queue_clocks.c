@@ -399,7 +399,7 @@ static void held(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(starts_a_held_job_whatever_the_clock_of_its_adder_said)
+TEST(starts_a_held_job_with_any_clock_of_the_process_that_added_it)
 {
     rig_everywhere(held);
 }

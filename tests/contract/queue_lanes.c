@@ -126,7 +126,7 @@ static void gone(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_dead_worker_holds_no_lane)
+TEST(a_dead_worker_does_not_block_its_lane)
 {
     rig_everywhere(gone);
 }
@@ -412,7 +412,7 @@ static void starves_nobody(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(many_blocked_jobs_starve_no_other)
+TEST(many_blocked_jobs_do_not_delay_other_jobs)
 {
     truce_store *store;
 

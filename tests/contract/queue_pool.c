@@ -151,7 +151,7 @@ static void ends_at_once(truce_store *store, const struct setting *setting)
     pthread_barrier_destroy(&together.barrier);
     truce_queue_free(queue);
 }
-TEST(jobs_that_come_to_an_end_at_once_end_each_as_it_should)
+TEST(ends_each_of_many_concurrent_jobs_in_its_own_state)
 {
     on_every_setting(ends_at_once);
 }

@@ -111,7 +111,7 @@ static void two_clocks(truce_store *store, enum kind kind, int64_t skew_ms)
     truce_queue_free(first);
 }
 
-TEST(begins_at_most_the_rate_in_any_window_whatever_the_clocks_say)
+TEST(begins_at_most_the_rate_in_any_window_with_any_clocks)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {

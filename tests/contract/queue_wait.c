@@ -78,7 +78,7 @@ static void sleeping(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_sleeps_between_its_steps_and_holds_no_worker)
+TEST(a_job_that_waits_between_its_steps_occupies_no_worker)
 {
     rig_everywhere(sleeping);
 }

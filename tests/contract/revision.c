@@ -257,7 +257,7 @@ static void keeps(truce_store *store)
     bson_destroy(expected);
 }
 
-TEST(replaced_versions_are_kept_and_pruned)
+TEST(stores_and_prunes_replaced_versions)
 {
     on_every_store(keeps);
 }

@@ -310,7 +310,7 @@ TEST(reads_a_document_that_a_commit_holds_when_the_commit_has_ended)
     truce_store_close(store);
 }
 
-TEST(declared_keys_are_kept_by_a_save)
+TEST(a_save_preserves_declared_keys)
 {
     truce_store *store = open_store(NULL);
     bson_t *index = test_bson("{'key': {'slug': 1}, 'unique': true}");

@@ -59,7 +59,7 @@ static void collecting(truce_set_form form)
     place_close(&place);
 }
 
-TEST(a_collected_operation_is_a_duplicate_when_it_comes_again)
+TEST(reports_a_repeated_collected_operation_as_a_duplicate)
 {
     collecting(TRUCE_SET_FORM_PIPELINE);
     collecting(TRUCE_SET_FORM_CLASSIC);
@@ -558,7 +558,7 @@ static void record_beside(const bson_t *event, void *arg)
     consume(intruder->place, "c1", (struct model_operation)R(2));
 }
 
-TEST(two_records_under_one_name_at_once_are_both_kept)
+TEST(stores_both_of_two_concurrent_records_under_one_name)
 {
     const struct model_operation third = A(3);
     struct place place;

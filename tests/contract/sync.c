@@ -305,7 +305,7 @@ static void reads(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_reader_sees_the_source_and_repairs_the_copy)
+TEST(a_reader_reads_the_source_and_repairs_the_copy)
 {
     rig_everywhere(reads);
 }

@@ -252,7 +252,7 @@ static void layouts(truce_store *store, const struct setting *setting)
     refused_options(store, &options, "underWay");
 }
 
-TEST(a_layout_is_kept_and_another_one_refused)
+TEST(stores_the_layout_and_refuses_another_one)
 {
     rig_everywhere(layouts);
 }

@@ -147,7 +147,7 @@ static void reader_dies_late(truce_store *store, const struct setting *setting)
     reader_dies(store, -1000 * HOUR_MS);
 }
 
-TEST(removes_the_hold_of_a_dead_reader_whatever_its_clock_showed)
+TEST(removes_the_hold_of_a_dead_reader_with_any_clock)
 {
     rig_everywhere(reader_dies_ahead);
     rig_everywhere(reader_dies_late);
@@ -259,7 +259,7 @@ static void editor_dies(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(abandons_an_idle_edit_after_a_day_whatever_its_editors_clock_showed)
+TEST(abandons_an_idle_edit_after_a_day_with_any_clock_of_its_editor)
 {
     rig_everywhere(editor_dies);
 }

@@ -280,7 +280,7 @@ TEST(a_full_disk_is_reported_and_the_archive_continues_with_room)
 
 /* The time of a commit is the clock of its machine. After the clock went back, --at ends before the
  * first commit that is later, and reports it. Numbers reach every commit. */
-TEST(a_clock_that_goes_back_hides_no_commit)
+TEST(archives_every_commit_if_the_clock_is_set_back)
 {
     struct restore_options options = {.at_ms = INT64_MAX};
     struct restore_report report;

@@ -198,7 +198,7 @@ TEST(salvages_an_undamaged_file_completely_and_does_not_change_it)
 }
 
 /* Documents that are older than their validator stay, and new ones are checked against it. */
-TEST(validators_are_kept)
+TEST(salvages_validators)
 {
     truce_store *store;
     bson_t *validator = test_bson("{'n': {'$gt': 3}}"), *low = test_bson("{'_id': 1, 'n': 1}");
@@ -254,7 +254,7 @@ TEST(saves_documents_in_the_log)
 }
 
 /* SQLite's recovery would end at the damaged frame: the commits after it are saved. */
-TEST(a_damaged_frame_of_the_log_costs_no_other)
+TEST(loses_only_the_damaged_frame_of_the_log)
 {
     enum { FRAME = 24 + 4096 };
     struct image log;

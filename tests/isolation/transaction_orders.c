@@ -412,7 +412,7 @@ TEST(phantoms_are_refused)
     CHECK_INT(18, ==, run_snapshot(&phantom).wrong);
 }
 
-TEST(no_client_sees_half_of_a_transaction_or_an_undone_one)
+TEST(no_client_reads_a_part_of_a_transaction_or_an_aborted_one)
 {
     CHECK_INT(0, ==, run(&dirty_read).refused);
     /* it writes nothing: its place in the order is that of its snapshot */

@@ -147,7 +147,7 @@ static void nothing_came_back(truce_store *store)
     CHECK_INT(count_json(store, "pages", "{'text': 'secret'}"), ==, 0);
 }
 
-TEST(an_item_erased_during_a_merge_or_copy_does_not_come_back)
+TEST(a_merge_or_copy_does_not_restore_an_item_erased_during_it)
 {
     at_every_call(merge_down, erase, nothing_came_back);
     at_every_call(branch, erase, nothing_came_back);

@@ -107,7 +107,7 @@ static void check_all(const char *path, int lives)
     truce_store_close(store);
 }
 
-TEST(handles_that_come_and_go_in_many_processes_lose_nothing)
+TEST(opening_and_closing_handles_in_many_processes_loses_nothing)
 {
     long steps = test_scale("TRUCE_HANDLE_STEPS", 60), kills = test_scale("TRUCE_HANDLE_KILLS", 4);
     pid_t children[PROCESSES];

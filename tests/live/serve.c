@@ -160,7 +160,7 @@ TEST(statements_fail_one_by_one)
     end();
 }
 
-TEST(databases_are_kept_apart_in_one_store)
+TEST(separates_databases_in_one_store)
 {
     bson_error_t error = {0};
     bson_t *reply, list;
@@ -289,7 +289,7 @@ TEST(refuses_fractions_where_a_whole_number_decides)
     end();
 }
 
-TEST(a_cursor_goes_on_from_another_connection_and_ends_once)
+TEST(continues_a_cursor_on_another_connection_and_ends_it_once)
 {
     char more[200];
     bson_t *reply;
@@ -353,7 +353,7 @@ static void expect_in_batches(const char *command, const char *collection)
     expect_code(text, 40415);
 }
 
-TEST(lists_come_in_batches_of_the_size_that_is_asked_for)
+TEST(returns_lists_in_batches_of_the_requested_size)
 {
     begin(0);
     for (char name = 'a'; name < 'd'; name++) {
@@ -552,7 +552,7 @@ TEST(garbage_ends_its_own_connection_at_most)
     end();
 }
 
-TEST(more_connections_than_there_may_be_are_ended_and_the_others_stay)
+TEST(closes_connections_beyond_the_maximum_only)
 {
     int ends[6];
     int answered = 0;
@@ -617,7 +617,7 @@ TEST(waits_for_running_commands_at_a_stop_but_not_for_ever)
     truce_store_close(store);
 }
 
-TEST(a_server_listens_on_the_loopback_only_and_says_why)
+TEST(listens_on_the_loopback_only_and_logs_the_reason)
 {
     struct server_options everywhere = {.address = "0.0.0.0"}, text = {.address = "localhost"},
                           name = {.database = "a.b"};

@@ -383,7 +383,7 @@ TEST(refuses_an_empty_timestamp_where_it_cannot_stay_empty)
     end();
 }
 
-TEST(reports_a_time_of_a_replica_set_that_never_goes_back)
+TEST(reports_a_monotonic_time_of_a_replica_set)
 {
     const struct server_options options = {.replica_set = "rs"};
     uint64_t last = 0, now;

@@ -926,7 +926,7 @@ TEST(refuses_parameters_that_a_watch_or_an_operation_does_not_have)
     end();
 }
 
-TEST(refuses_notices_of_nothing_and_of_too_much)
+TEST(refuses_notify_without_collections_and_with_too_many)
 {
     char many[400] = "/v1/shop/watch?notify=a";
 

@@ -187,7 +187,7 @@ TEST(ends_a_stream_that_needs_a_missing_image)
     end();
 }
 
-TEST(images_are_kept_from_when_they_are_asked_for_until_they_are_not)
+TEST(stores_images_only_while_they_are_enabled)
 {
     struct stream_of stream;
 

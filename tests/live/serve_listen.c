@@ -118,7 +118,7 @@ TEST(an_unused_socket_file_is_replaced_and_one_in_use_is_not)
     end();
 }
 
-TEST(a_file_that_replaced_the_socket_stays)
+TEST(does_not_remove_a_file_that_replaced_the_socket)
 {
     FILE *file;
 

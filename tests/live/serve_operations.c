@@ -182,7 +182,7 @@ TEST(collection_stats_are_a_stage)
     end();
 }
 
-TEST(validate_counts_and_finds_nothing_wrong)
+TEST(validate_counts_documents_and_reports_no_fault)
 {
     begin();
     expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}], '$db': 'school'}", 0);

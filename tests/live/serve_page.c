@@ -236,7 +236,7 @@ static bool page_is_there(void)
     return same;
 }
 
-TEST(the_page_of_the_commands_is_what_the_table_says)
+TEST(the_page_of_the_commands_equals_the_table_of_operations)
 {
     make_page();
     if (getenv("TRUCE_TEST_WRITE_PAGE"))

@@ -445,7 +445,7 @@ TEST(databases_have_keys_sequences_and_requests_of_their_own)
 #define SET(more)                                                                                  \
     "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name'" more "}"
 
-TEST(operations_of_a_set_may_come_in_any_order)
+TEST(applies_operations_of_a_set_in_any_order)
 {
     static const struct step steps[] = {
         {SET(""), 0, "status", "\"not found\""},
@@ -1028,7 +1028,7 @@ static void *claim_and_wait(void *arg)
     return NULL;
 }
 
-TEST(a_claim_waits_for_a_job_and_holds_no_other_connection)
+TEST(a_claim_that_waits_for_a_job_blocks_no_other_connection)
 {
     static const struct step steps[] = {{"{ping: 1}", 0},
                                         {"{truceEnqueue: 'mail', payload: {n: 7}}", 0}};

@@ -360,7 +360,7 @@ TEST(two_servers_of_one_store_do_a_statement_once)
     end();
 }
 
-TEST(a_record_that_is_gone_is_not_taken_for_one_that_never_was)
+TEST(distinguishes_a_removed_record_from_one_that_never_existed)
 {
     const char *update = "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}]";
 
@@ -413,7 +413,7 @@ TEST(executes_once_a_write_whose_result_is_too_large_to_retain)
     end();
 }
 
-TEST(many_statements_are_kept_in_one_record)
+TEST(stores_many_statements_in_one_record)
 {
     enum { MANY = 3000 };
     bson_t *command = test_bson(numbered("'update': 'c', 'ordered': false", A, 1)), statements;

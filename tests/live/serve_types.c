@@ -334,7 +334,7 @@ static void check_whole(const bson_t *reply, const char *path)
         CHECK(BSON_ITER_HOLDS_INT(&found));
 }
 
-TEST(numbers_of_the_state_of_a_server_are_whole)
+TEST(reports_integers_in_the_status_of_a_server)
 {
     static const char *const paths[] = {
         "pid",

@@ -287,7 +287,7 @@ static void *rename_to_and_fro(void *arg)
 
 /* A write with the uuid goes to that collection, and not to a collection that got its name in the
  * meantime. */
-TEST(writes_nothing_to_a_collection_that_got_the_name_of_the_uuid)
+TEST(writes_by_uuid_do_not_reach_a_new_collection_of_that_name)
 {
     int socket, written = 0, refused = 0;
     char uuid[100], text[400];

@@ -42,7 +42,7 @@ TEST(returns_an_error_and_no_partial_result_of_a_failing_view)
     end();
 }
 
-TEST(a_cursor_of_a_view_goes_on_under_the_name_of_the_view)
+TEST(continues_a_cursor_of_a_view_under_the_name_of_the_view)
 {
     bson_t *reply;
     char more[300];

@@ -65,7 +65,7 @@ static void any(int number)
     go_through(&wire_commits[number], any_message, sizeof any_message / sizeof *any_message);
 }
 
-TEST(a_commit_by_journal_is_whole_whatever_a_dying_server_says)
+TEST(a_journal_commit_is_complete_after_any_reply_of_a_dying_server)
 {
     any(WIRE_JOURNAL);
 }
