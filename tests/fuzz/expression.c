@@ -476,6 +476,37 @@ static void grow_document(struct fuzz_input *input, bson_t *into, const char *ke
     bson_append_document_end(into, &document);
 }
 
+/* The branches of a $switch. */
+static void grow_branches(struct fuzz_input *input, bson_t *into, int depth)
+{
+    unsigned count = fuzz_below(input, 5);
+    bson_t array, branch;
+    char index[12];
+
+    bson_append_array_begin(into, "branches", -1, &array);
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(index, sizeof index, "%u", i);
+        bson_append_document_begin(&array, index, -1, &branch);
+        grow(input, &branch, "case", depth + 1, false);
+        grow(input, &branch, "then", depth + 1, false);
+        bson_append_document_end(&array, &branch);
+    }
+    bson_append_array_end(into, &array);
+}
+
+static void grow_argument(struct fuzz_input *input, bson_t *into, const char *name, int depth)
+{
+    if (!strcmp(name, "inputs"))
+        grow_array(input, into, name, depth + 1, false);
+    else if (!strcmp(name, "branches"))
+        grow_branches(input, into, depth + 1);
+    else if (!strcmp(name, "useLongestLength"))
+        bson_append_bool(into, name, -1, fuzz_below(input, 2));
+    else
+        grow(input, into, name, depth + 1, false);
+}
+
+/* An operator with named arguments, some of which are missing or given twice. */
 static void grow_named(struct fuzz_input *input, bson_t *into, int depth)
 {
     unsigned chosen = fuzz_below(input, sizeof named / sizeof *named);
@@ -483,15 +514,10 @@ static void grow_named(struct fuzz_input *input, bson_t *into, int depth)
 
     bson_append_document_begin(into, named[chosen].name, -1, &arguments);
     for (int i = 0; i < 6 && named[chosen].arguments[i]; i++) {
-        const char *name = named[chosen].arguments[i];
-        if (fuzz_below(input, 16) == 15)
-            continue;
-        if (!strcmp(name, "inputs"))
-            grow_array(input, &arguments, name, depth + 1, false);
-        else if (!strcmp(name, "useLongestLength"))
-            bson_append_bool(&arguments, name, -1, fuzz_below(input, 2));
-        else
-            grow(input, &arguments, name, depth + 1, false);
+        unsigned luck = fuzz_below(input, 16);
+
+        for (unsigned times = luck == 15 ? 0 : luck == 14 ? 2 : 1; times > 0; times--)
+            grow_argument(input, &arguments, named[chosen].arguments[i], depth);
     }
     bson_append_document_end(into, &arguments);
 }

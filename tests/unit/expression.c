@@ -78,6 +78,19 @@ TEST(requires_a_known_operator_alone)
     EXPRESSION_FAILS("[{'a': 1, 'b': 1, 'a': 1}]", "{}", 16406);
 }
 
+/* The operands of the branches that were counted have room for these only. */
+TEST(refuses_a_second_list_of_branches)
+{
+    EXPRESSION_FAILS("{'$switch': {'branches': [{'case': true, 'then': 1}], 'branches': ["
+                     "{'case': false, 'then': 1}, {'case': false, 'then': 2}, "
+                     "{'case': false, 'then': 3}, {'case': true, 'then': 4}]}}",
+                     "{}", 40067);
+    EXPRESSION_FAILS("{'$switch': {'branches': [{'case': true, 'then': 1}], 'branches': 5}}", "{}",
+                     40067);
+    EXPRESSION_FAILS("{'$switch': {'branches': [], 'branches': [{'case': true, 'then': 1}]}}", "{}",
+                     40067);
+}
+
 TEST(a_long_reduction_needs_memory_for_its_value_only)
 {
     /* 200,000 iterations over a value of a kilobyte: 200 MB if no memory were freed */

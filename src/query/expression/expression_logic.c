@@ -172,6 +172,8 @@ static truce_status compile_switch(struct expression_compiler *compiler,
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         truce_status status;
+        if (!strcmp(fields.key, "branches") && fields.value.data != branches.data)
+            return truce__refuse(40067, compiler->error, "$switch takes \"branches\" only once");
         if (!strcmp(fields.key, "branches"))
             status = compile_branches(compiler, fields.value, node);
         else if (!strcmp(fields.key, "default"))
