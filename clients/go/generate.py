@@ -31,6 +31,8 @@ TYPES = {
     "any": "any",
     "ObjectId": "bson.ObjectID",
 }
+# Targets that are not strings.
+TARGETS = {"changes": "any", "job": "bson.ObjectID", "commit": "bson.ObjectID"}
 # For these fields, zero has the same effect as an absent field. For all other fields that can be
 # zero, an absent one differs, so they are pointers.
 ZERO_IS_ABSENT = {"priority", "waitMS", "skip", "after", "truceEnqueue.delayMS"}
@@ -123,7 +125,7 @@ def target_of(row):
         return "", "1"
     if row.get("optional"):
         return f"{target} string", f"orOne({target})"
-    return f"{target} {'any' if target == 'changes' else 'string'}", target
+    return f"{target} {TARGETS.get(target, 'string')}", target
 
 
 def documentation(row, method):

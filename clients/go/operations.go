@@ -115,7 +115,7 @@ func (db *Database) Commits(ctx context.Context, o CommitsOptions) (Reply, error
 //
 // Reply: `commit`: the resulting commit. "not found": the commit never took effect, or was purged.
 // An error: 24 (locked) its lease has not ended.
-func (db *Database) CommitResolve(ctx context.Context, commit string) (Reply, error) {
+func (db *Database) CommitResolve(ctx context.Context, commit bson.ObjectID) (Reply, error) {
 	row := operation{name: "truceCommitResolve", writes: true, again: true}
 	return db.operate(ctx, row, commit, nil)
 }
@@ -1337,7 +1337,7 @@ func (c *Changes) Flow(queue string, o FlowOptions) *Change {
 //
 // Reply: `jobs`, up to 1,000: each {_id, name, queue, state, level, after}, where `after` has the
 // ids of the jobs that it waits for. "not found": no such job exists.
-func (db *Database) JobGraph(ctx context.Context, job string) (Reply, error) {
+func (db *Database) JobGraph(ctx context.Context, job bson.ObjectID) (Reply, error) {
 	row := operation{name: "truceJobGraph", again: true}
 	return db.operate(ctx, row, job, nil)
 }
@@ -1347,8 +1347,8 @@ func (db *Database) JobGraph(ctx context.Context, job string) (Reply, error) {
 // job: the _id of the job.
 //
 // Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and `more`:
-// whether others exist. "not found": no such job exists.
-func (db *Database) JobResults(ctx context.Context, job string) (Reply, error) {
+// whether others exist. A job that does not exist has none.
+func (db *Database) JobResults(ctx context.Context, job bson.ObjectID) (Reply, error) {
 	row := operation{name: "truceJobResults", again: true}
 	return db.operate(ctx, row, job, nil)
 }

@@ -28,7 +28,12 @@ const TYPES = {
     ObjectId: "ObjectId",
 };
 /* Targets that are not strings. */
-const TARGETS = { changes: "readonly Document[]", cursor: "number | Long" };
+const TARGETS = {
+    changes: "readonly Document[]",
+    cursor: "number | Long",
+    job: "ObjectId",
+    commit: "ObjectId",
+};
 /* These operations can be repeated if the caller gives an id or a key. */
 const REPEATABLE_WITH = { truceCommit: "key", truceEnqueue: "id", truceTreePublish: "id" };
 /* The name belongs to the commit builder. */

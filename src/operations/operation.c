@@ -198,12 +198,11 @@ truce_status truce__operation_optional_text(struct operation_call *call, const c
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error)
 {
-    if (!BSON_ITER_HOLDS_OID(&call->target))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be an ObjectId, %s, not %s",
-                             call->row->name, call->row->value,
-                             truce__type_name((uint8_t)bson_iter_type(&call->target)));
-    *id = bson_iter_oid(&call->target);
-    return TRUCE_OK;
+    if (truce__field_to_oid(call->arena, &call->target, id))
+        return TRUCE_OK;
+    return truce__refuse(CODE_TYPE_MISMATCH, error, "the %s of %s must be an ObjectId, not %s",
+                         call->row->target, call->row->name,
+                         truce__type_name((uint8_t)bson_iter_type(&call->target)));
 }
 
 truce_status truce__operation_collection(struct operation_call *call, const char *collection,

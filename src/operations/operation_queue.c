@@ -270,9 +270,11 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
     ids = truce__arena_take(call->arena, count * sizeof *ids);
     (void)bson_iter_init(&at, after);
     for (options->after_count = 0; !status && bson_iter_next(&at); options->after_count++) {
-        if (!BSON_ITER_HOLDS_OID(&at))
+        const bson_oid_t *id;
+
+        if (!truce__field_to_oid(call->arena, &at, &id))
             return truce__element_wrong_type("after", &at, "an ObjectId", error);
-        bson_oid_copy(bson_iter_oid(&at), &ids[options->after_count]);
+        bson_oid_copy(id, &ids[options->after_count]);
         status = enqueue_check_job(call, &ids[options->after_count], error);
     }
     options->after = ids;
@@ -439,8 +441,9 @@ typedef truce_status queue_control_function(truce_queue *queue, truce_commit *co
                                             const bson_oid_t *id, bson_error_t *error);
 
 /* Applies the action to each of the jobs. A job whose state does not allow it is skipped. */
-static truce_status queue_act_on_all(truce_queue *queue, queue_control_function *act,
-                                     const bson_t *ids, bson_t *reply, bson_error_t *error)
+static truce_status queue_act_on_all(struct arena *arena, truce_queue *queue,
+                                     queue_control_function *act, const bson_t *ids, bson_t *reply,
+                                     bson_error_t *error)
 {
     int64_t count = 0, skipped = 0;
     truce_status status = TRUCE_OK;
@@ -448,7 +451,11 @@ static truce_status queue_act_on_all(truce_queue *queue, queue_control_function 
 
     (void)bson_iter_init(&at, ids);
     while (!status && bson_iter_next(&at)) {
-        status = act(queue, NULL, bson_iter_oid(&at), error);
+        const bson_oid_t *id;
+
+        if (!truce__field_to_oid(arena, &at, &id))
+            continue; /* queue_check_ids has refused such a value. */
+        status = act(queue, NULL, id, error);
         if (!status)
             count++;
         else if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ||
@@ -462,8 +469,9 @@ static truce_status queue_act_on_all(truce_queue *queue, queue_control_function 
     return status;
 }
 
-static truce_status queue_check_ids(const bson_t *ids, bson_error_t *error)
+static truce_status queue_check_ids(struct arena *arena, const bson_t *ids, bson_error_t *error)
 {
+    const bson_oid_t *id;
     uint32_t count = bson_count_keys(ids);
     bson_iter_t at;
 
@@ -472,7 +480,7 @@ static truce_status queue_check_ids(const bson_t *ids, bson_error_t *error)
                              "'ids' must have 1 to %d elements, and has %u", QUEUE_IDS_MAX, count);
     (void)bson_iter_init(&at, ids);
     while (bson_iter_next(&at))
-        if (!BSON_ITER_HOLDS_OID(&at))
+        if (!truce__field_to_oid(arena, &at, &id))
             return truce__element_wrong_type("ids", &at, "an ObjectId", error);
     return TRUCE_OK;
 }
@@ -487,7 +495,7 @@ static truce_status queue_act(struct operation_call *call, truce_queue *queue,
     truce_status status;
 
     if (given->ids)
-        return queue_act_on_all(queue, each[action], given->ids, reply, error);
+        return queue_act_on_all(call->arena, queue, each[action], given->ids, reply, error);
     switch (action) {
     case CANCEL:
         return truce_queue_cancel(queue, call->commit, given->id, error);
@@ -531,7 +539,7 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
     if (!given->ids && (action <= CLOSE) != (given->id != NULL))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
                              given->action, given->id ? "has no" : "needs");
-    status = given->ids ? queue_check_ids(given->ids, error) : TRUCE_OK;
+    status = given->ids ? queue_check_ids(call->arena, given->ids, error) : TRUCE_OK;
     if (!status && action > CLOSE)
         status = truce__operation_text(call, &name, error);
     if (!status)

@@ -228,7 +228,7 @@ static const struct operation_row results_operation = {
     .target = "job",
     .value = "the _id of the job",
     .answer = "`jobs`: each {_id, name, queue, state, result}, as far as they have ended; and "
-              "`more`: whether others exist. \"not found\": no such job exists",
+              "`more`: whether others exist. A job that does not exist has none",
     .fields = truce__no_fields,
     .run = flow_run_results,
     .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,

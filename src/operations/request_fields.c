@@ -147,24 +147,21 @@ static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bs
     return TRUCE_OK;
 }
 
-/* Reads an ObjectId. Clients of HTTP send 24 hexadecimal digits. *id lives in the request or the
- * arena. */
-static truce_status fields_keep_oid(struct arena *arena, const bson_iter_t *at,
-                                    const bson_oid_t **id, bson_error_t *error)
+bool truce__field_to_oid(struct arena *arena, const bson_iter_t *at, const bson_oid_t **id)
 {
     const char *text = BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
     bson_oid_t *read;
 
     if (BSON_ITER_HOLDS_OID(at)) {
         *id = bson_iter_oid(at);
-        return TRUCE_OK;
+        return true;
     }
     if (!text || !bson_oid_is_valid(text, strlen(text)))
-        return truce__field_wrong_type(at, "an ObjectId", error);
+        return false;
     read = truce__arena_take(arena, sizeof *read);
     bson_oid_init_from_string(read, text);
     *id = read;
-    return TRUCE_OK;
+    return true;
 }
 
 static truce_status fields_store_value(struct arena *arena, const struct field *field,
@@ -220,7 +217,9 @@ static truce_status fields_store_value(struct arena *arena, const struct field *
             truce__arena_copy(arena, bson_iter_value((bson_iter_t *)at), sizeof(bson_value_t));
         break;
     case FIELD_OID:
-        return fields_keep_oid(arena, at, into, error);
+        if (!truce__field_to_oid(arena, at, into))
+            return truce__field_wrong_type(at, "an ObjectId", error);
+        break;
     case FIELD_PLAIN:
         if (!fields_is_plain(at))
             return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
@@ -239,16 +238,19 @@ bool truce__fields_strict(const bson_t *request)
     return bson_iter_init_find(&strict, request, "apiStrict") && truce__field_truth(&strict);
 }
 
-/* Returns CODE 40415 for a field that the table lacks, and names the nearest one. */
+/* Returns CODE 40415 for a field that the table lacks, and names the nearest one that the document
+ * does not have yet. */
 static truce_status fields_refuse_unknown(const struct fields_reading *reading,
-                                          const struct field *fields, const char *name,
-                                          bson_error_t *error)
+                                          const bson_t *document, const struct field *fields,
+                                          const char *name, bson_error_t *error)
 {
+    bson_iter_t given;
     struct nearest_word nearest = {.word = name};
     char hint[NEAREST_WORD_HINT_MAX];
 
     for (; fields->name; fields++)
-        if (fields->type != FIELD_IGNORED && fields->type != FIELD_PLAIN)
+        if (fields->type != FIELD_IGNORED && fields->type != FIELD_PLAIN &&
+            !bson_iter_init_find(&given, document, fields->name))
             truce__nearest_word_offer(&nearest, fields->name);
     return truce__refuse(40415, error, "unknown field '%.80s' of '%.80s'%s", name, reading->command,
                          truce__nearest_word_hint(&nearest, hint));
@@ -280,7 +282,8 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
             continue; /* Several drivers send absent fields as null. */
         if (!field->name) {
             if (!reading->whole || !fields_is_common(bson_iter_key(&at)))
-                status = fields_refuse_unknown(reading, fields, bson_iter_key(&at), error);
+                status =
+                    fields_refuse_unknown(reading, document, fields, bson_iter_key(&at), error);
             continue;
         }
         if (given & fields_bit(fields, field))

@@ -98,6 +98,9 @@ bool truce__field_is_number(const bson_iter_t *at);
 bool truce__field_to_number(const bson_iter_t *at, int64_t *number);
 /* Reads a number that is exactly an int64. Returns false for any other number or type. */
 bool truce__field_to_whole(const bson_iter_t *at, int64_t *number);
+/* Reads an ObjectId. Clients of HTTP and programs that store ids as strings send 24 hexadecimal
+ * digits. *id lives in the request or the arena. Returns false for any other value. */
+bool truce__field_to_oid(struct arena *arena, const bson_iter_t *at, const bson_oid_t **id);
 /* Returns false for false and for zero of any type. */
 bool truce__field_truth(const bson_iter_t *at);
 

@@ -1363,7 +1363,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * Reply: `commit`: the resulting commit. "not found": the commit never took effect, or was
    * purged. An error: 24 (locked) its lease has not ended
    */
-  commitResolve(commit: string): M;
+  commitResolve(commit: ObjectId): M;
 
   /**
    * Lets commits of the journal change values of the unique indexes of a collection.
@@ -1621,7 +1621,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * Reply: `jobs`, up to 1,000: each {_id, name, queue, state, level, after}, where `after` has the
    * ids of the jobs that it waits for. "not found": no such job exists
    */
-  jobGraph(job: string): M;
+  jobGraph(job: ObjectId): M;
 
   /**
    * Returns the results of the jobs that a job waited for.
@@ -1629,9 +1629,9 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * job: the _id of the job
    *
    * Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and `more`:
-   * whether others exist. "not found": no such job exists
+   * whether others exist. A job that does not exist has none
    */
-  jobResults(job: string): M;
+  jobResults(job: ObjectId): R;
 
   /**
    * Sets a cron line, which adds jobs on a schedule.

@@ -201,6 +201,24 @@ func TestAWorkerSeesThatAJobIsCanceled(t *testing.T) {
 	})
 }
 
+func TestAJobReadsTheResultsOfEarlierJobs(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		_ = ok(db.Flow(ctx, "flows", truce.FlowOptions{Jobs: []M{{"name": "get"}, {"name": "mail", "after": bson.A{"get"}}}}))(t)
+		var got int64
+		w := truce.Worker{DB: db, Queue: "flows", UntilEmpty: true, Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+			results, err := db.JobResults(ctx, job.ID)
+			for _, one := range results.Documents("jobs") {
+				got = truce.Reply(truce.Reply(one).Document("result")).Int("n")
+			}
+			return M{"n": 7}, err
+		}}
+		must(t, w.Run(ctx))
+		same(t, got, 7)
+		_, err := db.JobGraph(ctx, bson.NewObjectID())
+		fails(t, err, truce.ErrNotFound)
+	})
+}
+
 func TestASecondStepOfANameIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		_ = ok(db.Enqueue(ctx, "named", truce.EnqueueOptions{Payload: M{}}))(t)
