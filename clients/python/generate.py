@@ -32,7 +32,14 @@ TYPES = {
     "ObjectId": "ObjectId",
 }
 # Targets that are not strings.
-TARGETS = {"changes": "Sequence[Document]", "cursor": "int"}
+TARGETS = {"changes": "Sequence[Document]", "cursor": "int", "job": "ObjectId", "commit": "ObjectId"}
+# Arrays whose elements have one type. A document of options may have Python's names.
+ARRAYS = {
+    "truceEnqueue.after": "Sequence[ObjectId]",
+    "truceQueue.ids": "Sequence[ObjectId]",
+    "truceFlow.jobs": "Sequence[Options]",
+    "truceLedgerPostMany.transactions": "Sequence[Options]",
+}
 # These operations can be repeated if the caller gives an id or a key.
 REPEATABLE_WITH = {"truceCommit": "key", "truceEnqueue": "id", "truceTreePublish": "id"}
 # Other names of methods, because `commit` and `queue` return a commit builder and a handle.
@@ -99,7 +106,10 @@ def is_time(name):
     return name.endswith("MS") or name == "keyTime"
 
 
-def field_type(field):
+def field_type(row, field):
+    array = ARRAYS.get(f"{row['name']}.{field['name']}")
+    if array:
+        return array
     if "words" in field:
         return "Literal[" + ", ".join(json.dumps(word) for word in field["words"]) + "]"
     if is_time(field["name"]):
@@ -155,7 +165,7 @@ def method(row):
         lines.append(f"        {target}: {TARGETS.get(target, 'str')},")
     ordered = sorted(fields, key=lambda one: (one["name"] != POSITIONAL.get(wire), not one["needed"]))
     for index, field in enumerate(ordered):
-        kind = field_type(field)
+        kind = field_type(row, field)
         if index == (wire in POSITIONAL):
             lines.append("        *,")
         if field["needed"]:
@@ -175,7 +185,7 @@ from typing import Any, Literal, Optional, Sequence, Union
 from bson import ObjectId
 
 from ._operation import R, Runs, operation
-from ._values import Document, Duration, Time
+from ._values import Document, Duration, Options, Time
 
 
 '''

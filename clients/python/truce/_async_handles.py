@@ -12,7 +12,7 @@ from ._async_database import AsyncDatabase
 from ._async_job import AsyncJob
 from ._bind import Handle, bound
 from ._lease import AsyncLease
-from ._values import Document, Reply, named_options
+from ._values import Document, Duration, Reply, duration_milliseconds, named_options
 
 _log = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
@@ -29,8 +29,8 @@ class AsyncQueue(AsyncBoundQueue):
     async def work(
         self,
         *,
-        lease_ms: int = 30000,
-        wait_ms: int = 1000,
+        lease_ms: Duration = 30000,
+        wait_ms: Duration = 1000,
         until_empty: bool = False,
         worker: Optional[str] = None,
     ) -> AsyncIterator[AsyncJob]:
@@ -71,7 +71,7 @@ class AsyncQueue(AsyncBoundQueue):
             if not jobs and until_empty:
                 return
             for job in jobs:
-                async with AsyncLease(job, lease_ms):
+                async with AsyncLease(job, duration_milliseconds("lease_ms", lease_ms) or 0):
                     try:
                         yield job
                     finally:

@@ -1,10 +1,11 @@
 """Makes the methods of operations: a method's arguments become the fields of a command."""
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import re
-from typing import Any, Callable, Dict, Generic, Optional, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Generic, Mapping, Optional, TypeVar, Union, cast
 
 from ._values import duration_milliseconds, named_options, time_milliseconds
 
@@ -25,9 +26,35 @@ def _wire_name(name: str) -> str:
     return re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
+def _wire_options(name: str, options: Any) -> Any:
+    """Converts the options of one job or transaction, as those of a call: {"delay_ms": timedelta(...)}
+    becomes {"delayMS": ...}. The values of other fields, such as a payload, are not changed."""
+    if not isinstance(options, Mapping):
+        return options
+    document: Dict[Any, Any] = {}
+    for key, value in options.items():
+        wire = _wire_name(key) if isinstance(key, str) else key
+        if wire in document:
+            raise TypeError(f"{name} has both {wire!r} and {key!r}")
+        if isinstance(value, datetime.timedelta):
+            value = duration_milliseconds(key, value)
+        elif isinstance(value, datetime.datetime):
+            value = time_milliseconds(key, value)
+        document[wire] = value
+    return document
+
+
+def _wire_lists(name: str, value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        return value
+    return [_wire_options(f"{name}[{index}]", one) for index, one in enumerate(value)]
+
+
 def _converter(annotation: str) -> Optional[Callable[[str, Any], Any]]:
     if "Duration" in annotation:
         return duration_milliseconds
+    if "Options" in annotation:
+        return _wire_lists
     return time_milliseconds if "Time" in annotation else None
 
 

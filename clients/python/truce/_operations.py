@@ -8,7 +8,7 @@ from typing import Any, Literal, Optional, Sequence, Union
 from bson import ObjectId
 
 from ._operation import R, Runs, operation
-from ._values import Document, Duration, Time
+from ._values import Document, Duration, Options, Time
 
 
 class CommitOperations(Runs[R]):
@@ -253,7 +253,7 @@ class CommitOperations(Runs[R]):
         unique_period_ms: Optional[Duration] = None,
         unique_scope: Optional[Literal["live", "kept", "unclaimed"]] = None,
         on_conflict: Optional[Literal["ignore", "replace", "reschedule", "refuse"]] = None,
-        after: Optional[Sequence[Any]] = None,
+        after: Optional[Sequence[ObjectId]] = None,
         open: Optional[bool] = None,
         batch: Optional[ObjectId] = None,
         name: Optional[str] = None,
@@ -309,7 +309,7 @@ class CommitOperations(Runs[R]):
         *,
         action: Literal["cancel", "retry", "discard", "close", "pause", "resume", "redrive"],
         id: Optional[ObjectId] = None,
-        ids: Optional[Sequence[Any]] = None,
+        ids: Optional[Sequence[ObjectId]] = None,
         limit: Optional[int] = None,
     ) -> R:
         """Cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
@@ -414,7 +414,7 @@ class CommitOperations(Runs[R]):
         self,
         queue: Optional[str] = None,
         *,
-        jobs: Sequence[Any],
+        jobs: Sequence[Options],
     ) -> R:
         """Adds jobs that wait for each other, all or none.
 
@@ -775,7 +775,7 @@ class Operations(CommitOperations[R]):
     @operation("truceCommitResolve", again=True)
     def commit_resolve(
         self,
-        commit: str,
+        commit: ObjectId,
     ) -> R:
         """Completes a commit of the journal whose process died, or undoes it.
 
@@ -1490,7 +1490,7 @@ class Operations(CommitOperations[R]):
     @operation("truceJobGraph", again=True)
     def job_graph(
         self,
-        job: str,
+        job: ObjectId,
     ) -> R:
         """Lists the jobs that are connected with a job.
 
@@ -1503,14 +1503,14 @@ class Operations(CommitOperations[R]):
     @operation("truceJobResults", again=True)
     def job_results(
         self,
-        job: str,
+        job: ObjectId,
     ) -> R:
         """Returns the results of the jobs that a job waited for.
 
         job: the _id of the job
 
         Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and
-        `more`: whether others exist. "not found": no such job exists
+        `more`: whether others exist. A job that does not exist has none
         """
 
     @operation("truceCronSet", again=True)
@@ -1618,7 +1618,7 @@ class Operations(CommitOperations[R]):
         self,
         ledger: str,
         *,
-        transactions: Sequence[Any],
+        transactions: Sequence[Options],
     ) -> R:
         """Posts many transactions, in order, each by itself.
 

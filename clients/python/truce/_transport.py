@@ -269,6 +269,7 @@ class AsyncNativeTransport:
 
 # The time in ms for which a call waits for a server, if neither the URI nor an option sets it.
 _SELECTION_MS = 10000
+_FILE_OPTIONS = ("read_only", "must_exist", "relaxed", "deadline_ms", "snapshot_age_ms", "cache_mb")
 
 
 def client_options(uri: str, options: Dict[str, Any]) -> Dict[str, Any]:
@@ -281,6 +282,12 @@ def client_options(uri: str, options: Dict[str, Any]) -> Dict[str, Any]:
     if not uri.startswith(("mongodb://", "mongodb+srv://")):
         text = f'invalid URI "{uri}": expected mongodb://HOST/DATABASE'
         raise errors.Invalid(f"{text}; truce.open opens a file", 2)
+    of_file = next((name for name in options if name in _FILE_OPTIONS), None)
+    if of_file is not None:
+        raise TypeError(
+            f"connect() has no option {of_file!r}: truce.open has it, for a file; the server has its own "
+            "options (truce serve --help)"
+        )
     given = [uri.lower(), *(name.lower() for name in options)]
     if any("serverselectiontimeoutms" in one for one in given):
         return options

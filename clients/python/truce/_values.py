@@ -11,6 +11,8 @@ from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union, cast
 Document = Mapping[str, Any]
 Reply = Dict[str, Any]
 C = TypeVar("C", bound=Callable[..., Any])
+# The options of one of several jobs or transactions, with Python's names or those of commands.
+Options = Mapping[str, Any]
 Duration = Union[int, datetime.timedelta]
 Time = Union[int, datetime.datetime]
 
@@ -152,7 +154,7 @@ def _named(function: Any, shown: str) -> Any:
                 raise TypeError(text) from None
             if unknown is None:
                 raise
-        plain = {snake_case(name): name for name in known}
+        plain = {snake_case(name): name for name in known if name not in options}
         close = difflib.get_close_matches(snake_case(unknown), plain, 1)
         hint = f"did you mean {plain[close[0]]!r}?" if close else f"it has {', '.join(known)}"
         raise TypeError(f"{shown}() has no option {unknown!r}: {hint}")

@@ -1,6 +1,7 @@
 """Workers: threads that claim jobs, run a function, and report its outcome."""
 from __future__ import annotations
 
+import datetime
 import inspect
 import logging
 import os
@@ -12,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 from . import _telemetry, errors
 from ._database import Database
 from ._job import Job
-from ._values import named_options
+from ._values import Duration, duration_milliseconds, named_options
 
 _logger = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
@@ -25,7 +26,8 @@ def worker_name() -> str:
 
 def check_worker(
     database: Any, queue: Any, handler: Any, concurrency: Any, lease_ms: Any, *, is_async: bool
-) -> None:
+) -> int:
+    """Returns the lease in milliseconds. Raises an exception for a wrong argument."""
     if not hasattr(database, "claim_jobs"):
         raise TypeError(f"the first argument of Worker must be a database of truce, not {database!r}")
     if hasattr(database, "__aenter__") != is_async:
@@ -40,8 +42,13 @@ def check_worker(
         raise TypeError(f"the handler must be a function, not {handler!r}")
     if not isinstance(concurrency, int) or concurrency < 1:
         raise ValueError(f"concurrency must be an integer from 1, not {concurrency!r}")
-    if not isinstance(lease_ms, int) or lease_ms < 1:
-        raise ValueError(f"lease_ms must be an integer of milliseconds from 1, not {lease_ms!r}")
+    is_duration = isinstance(lease_ms, (int, datetime.timedelta))
+    lease = duration_milliseconds("lease_ms", lease_ms) if is_duration else None
+    if lease is None or lease < 1:
+        raise ValueError(
+            f"lease_ms must be a timedelta or an integer of milliseconds from 1, not {lease_ms!r}"
+        )
+    return lease
 
 
 class WorkerLog:
@@ -85,8 +92,8 @@ class Worker(WorkerLog):
         handler: Callable[[Job], Any],
         *,
         concurrency: int = 1,
-        lease_ms: int = 30000,
-        wait_ms: int = 1000,
+        lease_ms: Duration = 30000,
+        wait_ms: Duration = 1000,
         until_empty: bool = False,
         name: Optional[str] = None,
     ) -> None:
@@ -97,14 +104,15 @@ class Worker(WorkerLog):
         until_empty: ends the worker when the queue has no ready job
         name: the worker's name in the jobs
         """
-        check_worker(database, queue, handler, concurrency, lease_ms, is_async=False)
+        self._lease_ms = check_worker(
+            database, queue, handler, concurrency, lease_ms, is_async=False
+        )
         if inspect.iscoroutinefunction(handler):
             raise TypeError(_IS_COROUTINE)
         self.queue = queue
         self._database = database
         self._handler = handler
         self._concurrency = concurrency
-        self._lease_ms = lease_ms
         self._wait_ms = 0 if until_empty else wait_ms
         self._until_empty = until_empty
         self._name = name or worker_name()

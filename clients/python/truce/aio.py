@@ -37,7 +37,7 @@ from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
 from ._transport import AsyncNativeTransport, AsyncServerTransport, client_options, name_in_uri
-from ._values import named_options
+from ._values import Duration, named_options
 from ._worker import WorkerLog, check_worker, worker_name
 
 __all__ = [
@@ -121,18 +121,19 @@ class Worker(WorkerLog):
         handler: Callable[[Job], Awaitable[Any]],
         *,
         concurrency: int = 1,
-        lease_ms: int = 30000,
-        wait_ms: int = 1000,
+        lease_ms: Duration = 30000,
+        wait_ms: Duration = 1000,
         until_empty: bool = False,
         name: Optional[str] = None,
     ) -> None:
         """The options are those of `truce.Worker`."""
-        check_worker(database, queue, handler, concurrency, lease_ms, is_async=True)
+        self._lease_ms = check_worker(
+            database, queue, handler, concurrency, lease_ms, is_async=True
+        )
         self.queue = queue
         self._database = database
         self._handler = handler
         self._concurrency = concurrency
-        self._lease_ms = lease_ms
         self._wait_ms = 0 if until_empty else wait_ms
         self._until_empty = until_empty
         self._name = name or worker_name()

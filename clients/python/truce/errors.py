@@ -266,6 +266,7 @@ def of_encoder(error: Exception, document: Mapping[str, Any]) -> Exception:
 
 # A field in quotes, or an operation.
 _FIELD = re.compile(r"(?<=')[a-z]+(?:[A-Z]+[a-z]*)+(?=')")
+_SAME = re.compile(r"unknown field '(\w+)' .*: did you mean '\1'\?")
 _OPERATION = re.compile(r"\btruce(?=[A-Z])\w+")
 
 
@@ -277,7 +278,9 @@ def _method(found: "re.Match[str]") -> str:
 def use_python_names(error: Invalid) -> None:
     """Replaces names of operations, fields, and C's functions in an error by those of Python."""
     text = _OPERATION.sub(_method, str(error).replace("truce_commit_", ""))
-    error.args = (_FIELD.sub(lambda found: snake_case(found[0]), text),)
+    shown = _FIELD.sub(lambda found: snake_case(found[0]), text)
+    # The document has a field in Python's form where only the form of commands is valid.
+    error.args = (text if _SAME.search(shown) else shown,)
 
 
 def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = None) -> TruceError:

@@ -779,6 +779,47 @@ def check_workers(db):
     check("a canceled job", [x["state"] for x in db.iterate_jobs("held")] == ["cancelled"], list(db.iterate_jobs("held")))
 
 
+def check_flow(db):
+    later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+    jobs = [
+        {"name": "a", "delay_ms": datetime.timedelta(days=1), "payload": {"not_changed": 1}},
+        {"name": "b", "after": ["a"], "lane": "x", "lane_rate": 2, "lanePerMS": 1000},
+        {"name": "c", "run_at_ms": later},
+    ]
+    db.flow("flows", jobs=jobs)
+    with db.commit() as c:
+        c.flow("flows", jobs=jobs)
+    stored = {job["name"]: job for job in db.iterate_jobs("flows")}
+    check("jobs with options of Python's names", stored["a"]["state"] == stored["c"]["state"] == "delayed"
+          and stored["b"]["lane"]["rate"] == 2 and stored["a"]["payload"] == {"not_changed": 1}, stored)
+    for what, job, text in (
+        ("a misspelled option of a job", {"name": "a", "delay": 5}, "'delay' of 'flow': did you mean 'delay_ms'?"),
+        ("the time of a job", {"name": "a", "run_at": later}, "'run_at' of 'flow': did you mean 'run_at_ms'?"),
+        ("the name of a command", {"name": "a", "delayMs": 5}, "'delayMs' of 'flow': did you mean 'delayMS'?"),
+    ):
+        error = raises(what, truce.Invalid, lambda: db.flow("flows", jobs=[job]))
+        check(f"{what}: the message", text in str(error), error)
+    error = raises("names of Python in a plain command", truce.Invalid,
+                   lambda: db.commit_changes([{"truceFlow": "flows", "jobs": [{"name": "a", "delay_ms": 5}]}]))
+    check("its suggestion", "'delay_ms' of 'flow': did you mean 'delayMS'?" in str(error), error)
+    raises("an option twice", TypeError, lambda: db.flow("flows", jobs=[{"name": "a", "delay_ms": 5, "delayMS": 5}]))
+    error = raises("entries without a value", truce.Invalid,
+                   lambda: db.ledger_post("flows", id="t", entries=[{"account": "x", "amount": 1}, {"account": "y", "value": -1}]))
+    check("no suggestion of a given field", "account" not in str(error), error)
+    first, second = (db.enqueue("results", payload={})["id"] for _ in range(2))
+    last = db.enqueue("results", payload={}, after=[str(first), second])["id"]
+    truce.Worker(db, "results", lambda job: job.id, until_empty=True, lease_ms=datetime.timedelta(seconds=30),
+                 wait_ms=datetime.timedelta(seconds=1)).run()
+    for job in (last, str(last)):
+        results = db.job_results(job)["jobs"]
+        check("results of earlier jobs", [one["result"]["value"] for one in results] == [first, second], results)
+    error = raises("the job of job_results", truce.Invalid, lambda: db.job_results("one"))
+    check("its message", str(error) == "the job of job_results must be an ObjectId, not string", error)
+    raises("a lease of zero", ValueError, lambda: truce.Worker(db, "results", print, lease_ms=datetime.timedelta(0)))
+    error = raises("an option of a file", TypeError, lambda: truce.connect("mongodb://127.0.0.1/x", must_exist=True))
+    check("its message", "connect() has no option 'must_exist': truce.open has it" in str(error), error)
+
+
 def check_names_of_steps(db):
     failed = []
 
@@ -812,6 +853,7 @@ def check_names_of_steps(db):
 
 
 def check_steps(db):
+    check_flow(db)
     check_names_of_steps(db)
     attempts = []
 

@@ -21,6 +21,12 @@ def check(db: truce.Database) -> None:
     for job in queue.work(until_empty=True):
         with job:
             print(job.payload)
+    truce.Worker(db, "mail", print, lease_ms=datetime.timedelta(minutes=1), wait_ms=datetime.timedelta(seconds=1))
+    results: List[Dict[str, Any]] = db.job_results(reply["id"])["jobs"]
+    db.enqueue("mail", after=[one["_id"] for one in results])
+    db.job_results("6b0c")  # type: ignore[arg-type]
+    db.job_graph("6b0c")  # type: ignore[arg-type]
+    db.flow("mail", jobs=[{"name": "a"}, {"name": "b", "delay_ms": datetime.timedelta(hours=1)}])
     balance: int = db.ledger("bank").balance(account="cash")["balance"]
     post = db.revisions("posts", keep=5).get(balance)
     if post is not None:
