@@ -26,14 +26,19 @@ function commandOf(method, row, target, options) {
     return document;
 }
 
+/* The targets that are the _id of a document; the digits of one are a string. */
+const IDS = new Set(["job", "commit"]);
+
 function checkTarget(method, row, target) {
     if (row.optional && (target ?? 1) === 1) return;
     if (row.target === "changes" ? Array.isArray(target) : target?._bsontype === "Long") return;
     if (row.target === "cursor" && typeof target === "number") return;
+    const isId = IDS.has(row.target);
+    if (isId && target?._bsontype?.toLowerCase() === "objectid") return; // ObjectID in old versions
     if (row.target === "changes" || typeof target !== "string" || target === "")
         throw new TypeError(
             `${method} needs its ${row.target} as the first argument: ` +
-                (row.target === "changes" ? "an array" : "a string that is not empty"),
+                (row.target === "changes" ? "an array" : isId ? "an ObjectId" : "a string that is not empty"),
         );
 }
 

@@ -859,6 +859,17 @@ async function checkJobs(db) {
     assert.deepEqual(seen, [false, 0, true]);
     assert.deepEqual(await states("held"), ["cancelled"]);
   });
+  await check("a job reads the results of earlier jobs", async () => {
+    await db.flow("flows", { jobs: [{ name: "get" }, { name: "mail", after: ["get"] }] });
+    const found = [];
+    await new Worker(db, "flows", async (job) => {
+      for (const id of [job.id, job.id.toHexString()]) found.push(...(await db.jobResults(id)).jobs.map((one) => one.result.n));
+      return { n: 7 };
+    }, { untilEmpty: true, logger: silent }).run();
+    assert.deepEqual(found, [7, 7]);
+    assert.equal((await db.jobGraph(new ObjectId())).status, "not found");
+    assert.match((await raises(TypeError, () => db.jobGraph(7))).message, /: an ObjectId$/);
+  });
   await check("names of steps", async () => {
     const work = async (job) => {
       for (const [index, to] of ["ada", "bob"].entries())
@@ -879,7 +890,7 @@ async function checkJobs(db) {
       failures++;
       await db.collection("accounts of steps").insertOne({ _id: 1 });
       const first = charge();
-      await raises(truce.Invalid, charge, "own name");
+      assert.match((await raises(truce.Invalid, charge)).message, /own name/);
       await first;
     }, { untilEmpty: true, logger: silent }).run();
     assert.deepEqual([failures, await states("again")], [1, ["done"]]);
