@@ -278,8 +278,6 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
 
         while (field->name && strcmp(field->name, bson_iter_key(&at)) != 0)
             field++;
-        if (field->name && BSON_ITER_HOLDS_NULL(&at))
-            continue; /* Several drivers send absent fields as null. */
         if (!field->name) {
             if (!reading->whole || !fields_is_common(bson_iter_key(&at)))
                 status =
@@ -288,6 +286,10 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
         }
         if (given & fields_bit(fields, field))
             status = truce__refuse(40413, error, "the field '%.80s' is given twice", field->name);
+        else if (BSON_ITER_HOLDS_NULL(&at))
+            /* Several drivers send absent fields as null. It counts as given here, because the
+             * checks of access read the first field of a name. */
+            status = TRUCE_OK;
         else if (field->unstable && reading->request && truce__fields_strict(reading->request))
             status = truce__refuse(CODE_API_STRICT, error,
                                    "the field '%.80s' is not in API Version 1, and the call is "

@@ -76,7 +76,7 @@ struct fields_reading {
 /* Reads the fields of `document` into `into` (if NULL, they are only checked).
  *
  *     TypeMismatch (14)   a field has another type
- *     40413               a field is given twice
+ *     40413               a field is given twice, even if one of them is null
  *     40415               a field is not in the table
  *     323                 an unstable field in a strict call */
 truce_status truce__fields_read(const struct fields_reading *reading, const bson_t *document,

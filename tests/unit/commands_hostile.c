@@ -142,5 +142,9 @@ TEST(a_field_that_is_given_twice_is_refused)
     refused(BCON_NEW("createIndexes", "c", "indexes", "[", "{", "key", "{", "a", BCON_INT32(1), "}",
                      "name", "a", "name", "b", "}", "]"),
             40413);
+    /* Access is checked for the first field, and the command would obey the second one. */
+    refused(BCON_NEW("insert", "c", "documents", "[", "{", "}", "]", "bypassDocumentValidation",
+                     BCON_NULL, "bypassDocumentValidation", BCON_BOOL(true)),
+            40413);
     still_end();
 }
