@@ -1,5 +1,5 @@
-#ifndef TRUCE_SERVER_PATTERN_HANDLES_H
-#define TRUCE_SERVER_PATTERN_HANDLES_H
+#ifndef TRUCE_OPERATIONS_SHARED_HANDLES_H
+#define TRUCE_OPERATIONS_SHARED_HANDLES_H
 
 /*
  * Handles: objects of the library (a set, a queue) that all calls with the same key share. Such an

@@ -886,7 +886,7 @@ static truce_status store_check_guard(const truce_write *write, const truce_bulk
     if (!options->atomic)
         return truce__fail(TRUCE_INVALID, error,
                            "a guard (TRUCE_WRITE_REQUIRE, TRUCE_WRITE_REQUIRE_MISSING, "
-                           "TRUCE_WRITE_LOOK) needs an atomic bulk: set `atomic`");
+                           "TRUCE_WRITE_REQUIRE_IN_SNAPSHOT) needs an atomic bulk: set `atomic`");
     return truce__check_optional(write->filter, "filter", error);
 }
 
