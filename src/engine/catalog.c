@@ -5,7 +5,7 @@
  *
  *     row 1        {next: int64, id?}
  *                  the next number for a table; numbers are never used again. `id` identifies the
- *                  file and is added when a server opens it
+ *                  file. It is made with this row; a file without it gets it when a server opens it
  *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...},
  *                   hidden?}], validator?}
  *                  a collection: its documents are in c<id>, each of its indexes in x<id>. `hidden`
@@ -20,7 +20,8 @@
  * Invariants:
  *  1. Names are unique. The first index of every collection is the one of _id.
  *  2. The tables of the file are exactly those that the catalog names: both change in one
- *     transaction.
+ *     transaction. The only exception is a damaged table of an index that a repair has left in the
+ *     file (truce__catalog_move_index).
  *  3. Every change of a row from 2 on changes the version of the file.
  */
 #include "engine/catalog.h"

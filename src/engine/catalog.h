@@ -60,8 +60,8 @@ struct feed_spec {
 struct catalog {
     atomic_int references;
     uint32_t version;
-    /* Identifies this file and its byte-for-byte copies. Until a server has given the file an id,
-     * this is the id of the feed. */
+    /* Identifies this file and its byte-for-byte copies. If the file has no id (`has_id`), this is
+     * the id of its feed. */
     bson_oid_t id;
     bool has_id;
     struct feed_spec feed;

@@ -67,7 +67,8 @@
 
 /* A checkpoint begins when the WAL has this many pages (16 MB), if the file is larger than that. */
 #define PAGES_FEW 4000
-/* The same for a file of at most 16 MB, whose log may grow to 64 MB. */
+/* The same (64 MB) for a file of at most 16 MB, for a store that is archived, and before the first
+ * checkpoint of this process. */
 #define PAGES_MAX 16000
 /* The concurrent phase ends when at most this many pages are left. */
 #define PAGES_LEFT 400
@@ -249,9 +250,9 @@ static truce_status move_most(struct checkpointer *checkpointer, bool *few)
     return status;
 }
 
-/* Returns whether the WAL can restart. Then `*due` is the length that it may reach. Errors are not
- * lost: a failing sync breaks the store (durable.c), and after any other error the WAL keeps
- * everything. */
+/* Makes a checkpoint. Returns whether the WAL was restarted. Then `*due` is the length that it may
+ * reach. Errors are not lost: a failing sync breaks the store (durable.c), and after any other
+ * error the WAL keeps everything. */
 static bool checkpoint_restart_wal(struct checkpointer *checkpointer, int *due)
 {
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
@@ -300,7 +301,7 @@ static void checkpoint_pause(struct checkpointer *checkpointer, int milliseconds
 }
 
 /* Returns whether the WAL is long enough for a checkpoint. The thread may also run because
- * truce__checkpointer_ask requested a checkpoint of a short WAL. */
+ * truce__checkpointer_request requested a checkpoint of a short WAL. */
 static bool is_long(const struct checkpointer *checkpointer)
 {
     return log_pages(checkpointer) >= atomic_load(&checkpointer->due);

@@ -13,7 +13,7 @@ struct checkpointer {
     struct readers *readers;
     /* The connection that moves pages. Owned; used by the thread of the checkpointer. */
     struct kv *kv;
-    /* Guards the fields below, except `due`. */
+    /* Guards `running`, `stop`, `wanted`, and `done`. */
     pthread_mutex_t mutex;
     pthread_cond_t wanted_change;
     /* `running`: the thread exists. `stop`: the thread must end. */
@@ -25,8 +25,9 @@ struct checkpointer {
     pthread_t thread;
     /* The number of completed checkpoints. */
     int64_t done;
-    /* The number of checkpoints, since the WAL last restarted, that could not restart it because of
-     * readers or writers. A pin or the archive does not count. */
+    /* The number of checkpoints that have not restarted the WAL since it last restarted. One that a
+     * pin or the archive blocked does not count. Used, without the mutex, by the thread that makes
+     * the checkpoint. */
     int refused;
 };
 
@@ -35,7 +36,7 @@ struct checkpointer {
 truce_status truce__checkpointer_open(const char *path, int64_t busy_timeout_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error);
 
-/* Initialises the checkpointer. The checkpointer takes over the connection `kv`. */
+/* Initializes the checkpointer. The checkpointer takes over the connection `kv`. */
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
                               struct readers *readers, struct kv *kv);
 /* Ends the thread and waits for its end. Closes the connection. */

@@ -102,8 +102,9 @@ static inline void truce__combine_forget(struct combine *combine)
 }
 
 /* Takes what other processes have published, and runs it in the transaction, after the leader's own
- * operations. Sets `*relaxed` to false if one of them is not relaxed. A failure is that of an
- * operation of the group, but is reported to none of them. */
+ * operations. Sets `*relaxed` to false if one of them is not relaxed. If an operation of another
+ * process fails the transaction, the call fails. The writer then runs its own group again without
+ * these operations, so no caller sees this error. */
 truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
                                 bson_error_t *error);
 

@@ -89,7 +89,8 @@ struct entry {
     uint64_t hash;
     /* The row of the document in the table of its collection. */
     int64_t row;
-    /* The body, or NULL if it is unknown. It is unknown only while the entry is changing. */
+    /* The body. NULL if the document was removed, is too large, or is unknown (truce__cache_doubt);
+     * the entry is then changing. */
     uint8_t *body;
     /* The number of the last transaction that changed the document, or a larger one (invariant
      * 7). */
@@ -423,7 +424,8 @@ static bool cache_admits(struct shard *shard, size_t bytes)
     return shard->bytes + bytes <= shard->room || ++shard->candidates % ADMITTED_ONE_IN == 0;
 }
 
-/* Inserts a document that was read after its last change. That transaction has started. */
+/* Inserts a document that was read from the file. The last transaction that changed it has started,
+ * so `started` is at least its number (invariant 7). */
 static void cache_put_in(struct cache *cache, struct shard *shard, const struct name *name,
                          int64_t row, struct bytes body)
 {
@@ -524,10 +526,10 @@ void truce__cache_change(struct cache *cache, const char *collection, struct byt
     struct entry *entry;
 
     note_hash(cache, name.hash);
-    /* A lookup that missed this document before must not insert it. */
     if (key.size > CACHE_KEY_MAX || atomic_load(&cache->closed))
         return;
     pthread_mutex_lock(&shard->mutex);
+    /* A lookup that missed this document before must not insert it. */
     shard->version++;
     entry = cache_find(shard, &name);
     if (!entry)

@@ -6,9 +6,10 @@
  * without a snapshot of the file. The cache is never older than the file: see the essay in
  * document_cache.c.
  *
- * A cache belongs to one engine. Any thread reads it; only the leader of the writer, which holds
- * the lock file, changes it. Its memory has a fixed maximum. It does not store documents larger
- * than CACHE_BODY_MAX, nor documents whose key is larger than CACHE_KEY_MAX.
+ * A cache belongs to one engine. Any thread looks documents up in it, and inserts what it has read
+ * from the file. Only the leader of the writer, which holds the write lock, records changes of
+ * documents. Its memory has a fixed maximum. It does not store documents larger than
+ * CACHE_BODY_MAX, nor documents whose key is larger than CACHE_KEY_MAX.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

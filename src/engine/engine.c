@@ -6,11 +6,12 @@
  * reads take their connection out of the pool (snapshots.c). A view is an engine that has nothing
  * but one of these snapshots.
  *
- * Opening acquires the entry lock of the lock file (lock_file.c), checks the neighbouring files
+ * Opening acquires the entry lock of the lock file (lock_file.c), checks the neighboring files
  * (open_checks.c), and opens the writer's connection. The first statement on it recovers the WAL if
- * the last process died. SQLite then rebuilds the index of the WAL, which has about 16,000 pages at
- * most, and reads nothing of the file itself. Opening therefore takes as long for 1 GB as for 1 MB.
- * An empty file becomes a store. Then the entry lock is released.
+ * the last process died. SQLite then reads the WAL to rebuild its index, and reads nothing of the
+ * file itself. The WAL has at most about 16,000 pages, unless long reads or an archive have kept it
+ * from restarting. Opening therefore takes as long for 1 GB as for 1 MB. An empty file becomes a
+ * store. Then the entry lock is released.
  *
  * Closing acquires the entry lock again. A process that is alone makes a checkpoint and removes the
  * WAL. SQLite would do so in the connection that it considers the last one, so truce disables this
@@ -135,9 +136,9 @@ uint64_t truce__engine_structure(struct engine *engine)
     return truce__notify_count(&engine->lock, NOTIFY_STRUCTURE);
 }
 
-/* Returns a number that changes with each commit, or 0 if it is unknown. It is unknown for a store
- * that only reads, which has no connection that stays open. If the files were replaced, the read
- * that follows checks them again and fails. */
+/* Returns a number that changes with each commit, or 0 if it is unknown. It is unknown for a
+ * read-only store and for a view, and after a failed sync. If a check finds that the files were
+ * replaced, the result is 0, and the read that follows checks them again and fails. */
 uint64_t truce__engine_version(struct engine *engine)
 {
     bson_error_t ignored;

@@ -24,7 +24,7 @@ struct engine {
     /* The value of truce__forks() when the store was opened. If it differs, the call is in a forked
      * child. */
     uint32_t forks;
-    /* Whether `lock` is open. It is, except for a read-only reader. */
+    /* Whether `lock` is open. It is, except for a read-only reader and a view. */
     bool locked;
     struct lock lock;
     struct durable durable;
@@ -96,13 +96,14 @@ truce_status truce__engine_view(struct engine *engine, const struct snapshot_lim
 
 /* ---- for the other files of the engine ------------------------------------------------------ */
 
-/* Refuses every call of a forked child. */
+/* Refuses every call of a forked child. Also fails with CORRUPT as truce__lock_usable does. */
 truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error);
 /* Does the same, and refuses writes to a read-only store. */
 truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error);
 /* Returns the time (monotonic, in nanoseconds) until which a call may wait. If the deadline of the
- * thread (deadline.h) is earlier, it is returned, but at least DEADLINE_LEAST_NS from now. If
- * deadline_ms is 0, the default of the engine applies. */
+ * thread (deadline.h) is earlier, it is returned, but at least DEADLINE_LEAST_NS from now. If an
+ * earlier wait of the operation has failed (wait_limit.h), the time is over at once. If deadline_ms
+ * is 0, the default of the engine applies. */
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
 /* Returns a reader of current data, all of it durable unless `early`; for a view, the reader of its
  * snapshot, for one thread at a time. The caller ends the read soon and makes no other call to the
@@ -110,8 +111,8 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
                                       bson_error_t *error);
 void truce__engine_read_end(struct engine *engine, struct reader *reader);
-/* Initialises the budget for the work of one call, apart from waiting for locks. If deadline_ms is
- * 0, there is no limit. */
+/* Initializes the budget for the work of one call, apart from waiting for locks. If deadline_ms is
+ * 0, only the deadline of the thread (deadline.h) limits the work. */
 void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget);
 /* Returns a context with the current time and the arena. */
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena);

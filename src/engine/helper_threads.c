@@ -4,9 +4,10 @@
  *     ask ──> queue ──> a sleeping or new thread ──> run ──> sleeping again
  *
  * Two facts show whether a processor is free. First, calls that could use helpers are counted while
- * they run, and so are helpers: their sum never exceeds the number of processors. Second, other
- * load in this process or on the machine shows when the system preempts a helper (its involuntary
- * context switches). If that happens often, the helper ends, and no helper begins for PAUSE_NS.
+ * they run, and so are helpers. A helper starts only while their sum is less than the number of
+ * processors, and ends when the sum exceeds that number. Second, other load in this process or on
+ * the machine shows when the system preempts a helper (its involuntary context switches). If that
+ * happens often, the helper ends, and no helper begins for PAUSE_NS.
  *
  * Threads are created when they are first needed, and joined when the store is closed. The mutex is
  * the last one in the lock order: no thread waits or takes another lock under it.
@@ -47,6 +48,7 @@ struct helpers {
     pthread_mutex_t mutex;
     pthread_cond_t wanted;
     struct task queue[HELPERS_MAX];
+    /* The number of tasks in the queue, of threads that sleep, and of threads that were created. */
     unsigned queued, idle, running;
     bool stop;
     uint8_t *blocks[BLOCKS_KEPT];

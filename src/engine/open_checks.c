@@ -7,8 +7,9 @@
  *            has the file open?--> adopted
  *          --do database and log belong together?--> SQLite may open the file
  *
- * These checks never open the database. They use stat(), because closing a descriptor of the file
- * would drop all locks that SQLite has on it in this process.
+ * These checks open the database only through SQLite, to read its first bytes and to try its lock.
+ * Everything else comes from stat(), because closing a descriptor of the file would drop all locks
+ * that SQLite has on it in this process.
  *
  * A file with a second name (a hard link) would have a second log next to that name. A process that
  * opens it by one name would not see commits made through the other, and both logs would be moved
@@ -71,7 +72,8 @@ static char *resolve_new(const char *path)
     return resolved;
 }
 
-/* Resolves a link to a file that does not exist: the file will be created there. */
+/* Resolves all links of a path. The file need not exist: if the last link leads to a missing file,
+ * the file will be created there. Follows at most `links` links. Returns NULL with errno. */
 static char *open_checks_resolve(const char *path, int links)
 {
     char *found = realpath(path, NULL), *resolved = bson_strdup(found), *next;

@@ -14,15 +14,15 @@
  * itself present, so that no process removes the log.
  *
  * Invariants:
- *  1. A snapshot at rest began when no process was present and there was no log, and the file does
- *     not change before it ends.
+ *  1. A snapshot at rest began when no process was present and the log was missing or empty, and
+ *     the file does not change before it ends.
  *  2. A connection at rest that was opened before a change of the file is not used again, because
  *     its cached pages are old. The times and the size of the file show the change.
  *  3. A read-only reader writes nothing. It delays other processes only while one snapshot at rest
  *     lasts.
  *
  * Deliberately not done: the same without a lock file, if it was removed and the reader cannot
- * create it. Then only the neighbouring files are checked before each snapshot. This is enough for
+ * create it. Then only the neighboring files are checked before each snapshot. This is enough for
  * read-only media.
  */
 #include "engine/read_only_reader.h"

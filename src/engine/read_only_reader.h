@@ -13,6 +13,7 @@
 
 struct read_only_reader {
     char *path, *lock_path;
+    /* Guards the fields below. */
     pthread_mutex_t mutex;
     /* The descriptor of the lock file, or -1 if the file is missing or not readable. */
     int file;
@@ -39,7 +40,8 @@ void truce__read_only_free(struct read_only_reader *read_only_reader);
 
 /* Begins and ends a snapshot of a read-only reader, including the opening of its connection. During
  * a snapshot of the file alone no process changes the file. Fails with LOCKED while a process
- * changes the file, and with CORRUPT if its name leads to another file. */
+ * changes the file, with CORRUPT if its name leads to another file, and with IO if the files cannot
+ * be examined. */
 truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
                                     struct read_only_pass *pass, bson_error_t *error);
 void truce__read_only_end(struct read_only_reader *read_only_reader,

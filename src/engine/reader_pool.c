@@ -1,7 +1,8 @@
 /*
  * The pool of readers.
  *
- * A slot of the pool is free, or taken by one thread or by the gate:
+ * A slot of the pool is free, or taken: by one thread that reads, or by the gate, with which the
+ * leader of the writer stops all reads (invariant 4):
  *
  *     free --compare and swap--> taken --end, rest, open_gate--> free
  *
@@ -314,7 +315,7 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
 
 /* ---- connections that rest ------------------------------------------------------------------ */
 
-/* Reads are frequent if one slot serves this number of them between two ticks. */
+/* Reads count as frequent each time the count of a slot reaches a multiple of this number. */
 #define READS_FREQUENT 64
 
 bool truce__readers_rest(struct readers *readers, struct reader *reader)

@@ -20,9 +20,11 @@
 #define READERS_SPARE 32
 
 struct reader {
-    /* The connection, or NULL until the slot is first used. */
+    /* The connection. NULL until the slot is first used, and after the connection has left it
+     * (truce__readers_detach). */
     struct kv *kv;
-    /* The catalog of the last snapshot, or NULL before the first one. */
+    /* The catalog of the last snapshot. NULL before the first one, and after it has left the
+     * slot. */
     struct catalog *catalog;
     /* Scratch memory for lookups. */
     struct buffer key, id;
@@ -72,7 +74,7 @@ struct readers {
     struct reader all[READERS_MAX];
 };
 
-/* Initialises the pool. `durable`, `seen`, `pages`, and `read_only_reader` belong to the caller. */
+/* Initializes the pool. `durable`, `seen`, `pages`, and `read_only_reader` belong to the caller. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
                          int64_t busy_timeout_ms, struct durable *durable, struct seen *seen,
                          struct page_cache *pages, struct read_only_reader *read_only_reader);
@@ -82,16 +84,19 @@ void truce__readers_release(struct readers *readers);
  * matching catalog. The caller ends the read soon: a checkpoint waits for it. */
 truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
                                   bson_error_t *error);
+/* Ends the snapshot and frees the slot. */
 void truce__readers_end(struct readers *readers, struct reader *reader);
 
-/* Does the same, but the connection rests if it may. Returns whether reads have become frequent: a
- * thread then calls truce__readers_tick a few times a second, until it returns false. */
+/* Ends the read as truce__readers_end does, but the connection rests if it may. Returns whether
+ * reads have become frequent: a thread then calls truce__readers_tick a few times a second, until
+ * it returns false. */
 bool truce__readers_rest(struct readers *readers, struct reader *reader);
 /* Ends the snapshots that rest, and decides whether connections may rest until the next call. One
  * thread at a time. */
 bool truce__readers_tick(struct readers *readers);
-/* Called before a checkpoint moves pages: ends the resting snapshots. No snapshot rests before
- * truce__readers_moved. */
+/* Called before a checkpoint moves pages: ends the resting snapshots. Until truce__readers_moved,
+ * connections do not begin to rest. The only exception is the connection of a thread that has read
+ * the old value of `moving`; the next tick ends its snapshot. */
 void truce__readers_moving(struct readers *readers);
 static inline void truce__readers_moved(struct readers *readers)
 {
@@ -101,14 +106,15 @@ static inline void truce__readers_moved(struct readers *readers)
 /* Moves the reader's connection, in its snapshot, and its catalog to `taken`. The slot becomes free
  * and has neither. */
 void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken);
-/* Returns the connection, whose snapshot has ended, and the catalog. They go to the slot `home` if
- * it is free and empty, otherwise to the spare ones; or they are closed. `taken` then has no
- * connection. */
+/* Takes back the connection of `taken`, whose snapshot has ended. It goes to the slot `home` if
+ * that is free and has no connection, otherwise to the spare ones if there is room; otherwise it is
+ * closed. A read-only reader always closes it. The catalog is released. `taken` then has
+ * neither. */
 void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home);
 
-/* Closes the gate and waits for the open reads. While the gate is closed, no snapshot of this
- * process is open and none begins. Returns false, with the gate open, if a read lasted until the
- * deadline (monotonic). */
+/* Closes the gate and waits for the open reads. While the gate is closed, no slot has a snapshot
+ * and none begins. Kept snapshots (snapshots.h) stay open: they have left their slots. Returns
+ * false, with the gate open, if a read lasted until the deadline (monotonic). */
 bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns);
 void truce__readers_open_gate(struct readers *readers);
 

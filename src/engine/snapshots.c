@@ -2,7 +2,7 @@
  * Long reads, which keep their snapshot.
  *
  *     pool of readers   | slot | slot | slot |     short reads: one snapshot, one slot
- *                          |  truce__snapshot_keep   a long read: its connection leaves the slot
+ *                          |  register             a long read: its connection leaves the slot
  *                          v                       in its snapshot, and returns when the read ends
  *     snapshots            o --- o --- o            in the order in which they began
  *                          |
@@ -12,6 +12,7 @@
  *
  *     kept --enter--> in use --leave--> kept --release--> gone
  *     kept --expired: by the thread, or when it is entered--> ended --release--> gone
+ *     kept --the oldest of TRUCE_SNAPSHOTS_MAX when another is kept--> ended --release--> gone
  *
  * A snapshot expires once something was written since it began, and one of these holds:
  *
@@ -28,9 +29,9 @@
  *  2. Data that was read from a snapshot stays valid: it ends between two reads, never during one.
  *  3. A kept snapshot is in the pins before its slot is freed: a checkpoint that finds every slot
  *     free finds it there.
- *  4. The thread sleeps while nothing is kept and no connection may rest (reader_pool.c), and
- *     otherwise checks five times a second. It ends snapshots that their owners have forgotten; an
- *     active owner notices the end itself.
+ *  4. The thread sleeps if nothing was kept and no connection could rest (reader_pool.c) for
+ *     IDLE_MAX checks. Otherwise it checks five times a second. It ends snapshots that their owners
+ *     have forgotten; an active owner notices the end itself.
  *
  * A process that is stopped keeps its snapshots. Other processes see which one it is (truce
  * doctor), but cannot end its snapshots.
@@ -48,7 +49,8 @@
 #define CHECK_MS 200
 /* A log may reach this size in bytes even without long reads. */
 #define LOG_LONG (UINT64_C(256) << 20)
-/* The number of checks without snapshots before the thread sleeps. */
+/* The number of checks without snapshots and without connections that may rest before the thread
+ * sleeps. */
 #define IDLE_MAX 25
 
 void truce__snapshots_init(struct snapshots *snapshots, struct readers *readers, struct lock *lock,

@@ -6,7 +6,8 @@
  *
  * A kept snapshot pins the log: everything that is written after it began stays in the log, which
  * grows. Therefore a snapshot has a maximum age and a maximum of bytes written since it began, and
- * is ended when it exceeds one of them.
+ * is ended when it exceeds one of them. It is also ended if the log becomes too long, or if it is
+ * the oldest of too many (snapshots.c).
  *
  * On optimistic read-only transactions and their price: Reed, Naming and Synchronization in a
  * Decentralized Computer System, 1978.
@@ -30,7 +31,7 @@ struct snapshot_limits {
 
 struct snapshot {
     struct snapshots *all;
-    /* The neighbours in the list, which has the order in which the snapshots began. */
+    /* The neighbors in the list, which has the order in which the snapshots began. */
     struct snapshot *next, **link;
     /* Guarded by the mutex of the list. */
     unsigned references;
@@ -45,7 +46,7 @@ struct snapshot {
     /* The reader, which has no connection after the snapshot was ended. */
     struct reader reader;
     /* The slot of the pool from which the connection came, and to which it returns if the slot is
-     * empty. */
+     * free and has no connection. */
     struct reader *home;
     /* The reason why the snapshot was ended, which may be in `reason`, or "" if its owner ended
      * it. */
@@ -61,10 +62,10 @@ struct snapshots {
     /* Guards the list. Locked before the mutex of a snapshot. */
     pthread_mutex_t mutex;
     pthread_cond_t change;
-    /* The kept snapshots, the oldest one first. `end` is the pointer that the next one is stored
-     * in. */
+    /* The snapshots that were not released yet, the oldest one first, also those that were ended.
+     * `end` is the pointer that the next one is stored in. */
     struct snapshot *first, **end;
-    /* The number of kept snapshots, and of those that never expire. */
+    /* The number of snapshots in the list, and of those that never expire. */
     unsigned count, unlimited;
     /* The state of the thread that ends expired snapshots. */
     bool running, asleep, stop;

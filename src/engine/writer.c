@@ -43,7 +43,8 @@
  *     all operations that are left are early, the group does not wait.
  *  5. An operation that is delegated to another process is executed once: there, or, if it is
  *     returned, here. The result is UNKNOWN in two cases: that process did not reply within
- *     STOPPED_NS after the deadline, or another program truncated the lock file.
+ *     STOPPED_NS after the deadline, or another program truncated the lock file or damaged the
+ *     reply in it.
  *
  * If the transaction of a group fails (the disk is full, one operation found a damaged page), all
  * of it is rolled back. Then each operation is reset and runs in a transaction of its own, so an
@@ -364,14 +365,15 @@ enum turn {
     NO_TURN,
     /* This process holds the lock. */
     OUR_TURN,
-    /* Another process has executed the group. */
+    /* Another process has executed the group, or the outcome is unknown. The operations have their
+     * results. */
     DONE_THERE
 };
 
 /* Called when this process has acquired the lock while its group was published. Withdraws the group
- * and returns OUR_TURN, with the lock. If another process has taken the group, that process died
- * while it held the lock. Then settles its records, sets `*settled` if this succeeded, and releases
- * the lock. */
+ * and returns OUR_TURN, with the lock. If the group cannot be withdrawn, another process has taken
+ * it, and has replied since or died while it held the lock. Then settles the records of dead
+ * processes, sets `*settled` if this succeeded, and releases the lock. */
 static enum turn group_check_records(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
@@ -821,8 +823,9 @@ static bool writer_may_delegate(const struct writer *writer)
 }
 
 /* Runs the group in one transaction. If that fails, runs each operation by itself. If another
- * program has locked the file, all operations fail at once; otherwise they would wait one after the
- * other. A group that fails with the operations of other processes is first tried without them. */
+ * program has locked the file, or the disk has failed, all operations fail at once; otherwise they
+ * would wait one after the other. A group that fails with the operations of other processes is
+ * first tried without them. */
 static void writer_run_group(struct writer *writer, struct write_op *first)
 {
     truce_status status;

@@ -2,9 +2,10 @@
 #define TRUCE_ENGINE_WRITER_H
 
 /*
- * The writer: the only code of a process that writes to the file. It has a connection, the lock
- * file, and a queue of operations that are committed in groups (group commit by leader and
- * followers, as in DeWitt et al. 1984 and in LevelDB's write queue).
+ * The writer: the only code of a process that commits changes. (checkpoint.c moves committed
+ * pages.) It has a connection, the lock file, and a queue of operations that are committed in
+ * groups (group commit by leader and followers, as in DeWitt et al. 1984 and in LevelDB's write
+ * queue).
  */
 #include <pthread.h>
 
@@ -20,9 +21,9 @@ struct writer;
 
 /* One operation. The caller owns it and waits in truce__writer_run until it is done.
  *
- * An operation may run twice: if a transaction fails because of any operation of its group, it is
- * rolled back, and each operation of the group runs again. Therefore `reset` is called before every
- * `run`. It restores everything that `run` changes outside of the transaction. */
+ * An operation may run several times: if a transaction fails because of any of its operations, it
+ * is rolled back, and each operation of the group runs again. Therefore `reset` is called before
+ * every `run`. It restores everything that `run` changes outside of the transaction. */
 struct write_op {
     /* NULL if `run` changes nothing but the transaction, or the operation is `alone`. */
     void (*reset)(struct write_op *op);
@@ -37,8 +38,8 @@ struct write_op {
     /* The operation returns after its commit, because its caller waits for the disk later. If
      * another operation of the group waits for the disk, this one waits with it. */
     bool early;
-    /* The operation needs no transaction. It runs on its own thread, under the lock, as the only
-     * operation of its group. */
+    /* The writer begins no transaction for the operation, which begins its own if it needs one. It
+     * runs on its own thread, under the lock, as the only operation of its group. */
     bool alone;
     /* The monotonic time until which the operation waits for the lock or for another leader. */
     int64_t deadline_ns;

@@ -28,8 +28,8 @@ struct bulk {
     size_t first_at;
 };
 
-/* Compiles the writes of the bulk. The fields before `outcomes` are set by the caller, to whom they
- * belong. */
+/* Compiles the writes of the bulk. The caller has set the fields from `writes` to `outcomes`, which
+ * belong to it. */
 void truce__bulk_init(struct bulk *bulk, struct engine *engine);
 void truce__bulk_release(struct bulk *bulk);
 

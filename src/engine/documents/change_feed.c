@@ -380,7 +380,8 @@ truce_status truce__feed_report_index(struct writer *writer, enum feed_kind kind
 /* ---- the feed as a whole -------------------------------------------------------------------- */
 
 struct feed_op {
-    struct write_op base; /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
+    struct write_op base;
     struct feed_spec wanted;
     enum feed_kind kind;
     const char *name;

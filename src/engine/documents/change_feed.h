@@ -85,7 +85,7 @@ truce_status truce__feed_report_index(struct writer *writer, enum feed_kind kind
 int64_t truce__feed_pass(struct writer *writer, int64_t position);
 
 /* Computes {updatedFields, removedFields, truncatedArrays, disambiguatedPaths?}, always
- * initialised. Returns false if that is not possible, or not shorter than the document itself
+ * initialized. Returns false if that is not possible, or longer than both documents together
  * (change_feed.c). */
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
 

@@ -564,7 +564,8 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
 
 /* ---- changing collections and indexes ------------------------------------------------------- */
 
-/* Appends the old values of the changed options. Appends nothing for an index without an expiry. */
+/* Appends the values that the index has for the changed options. Omits the expiry of an index
+ * without one. */
 static void append_index_options(const bson_t *changes, const struct index_spec *spec, bson_t *to)
 {
     if (bson_has_field(changes, "hidden"))

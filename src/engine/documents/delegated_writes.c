@@ -1,7 +1,7 @@
 /*
  * Operations that another process executes for this one.
  *
- * They are small and short: a few writes that examine few documents, and whose outcomes always fit
+ * They are small and short: a few writes that examine few documents. The outcomes of a bulk fit
  * into the answer. A write that would examine more documents stops there (its budget counts its
  * steps), has changed nothing, and is executed by its own process. Other processes therefore do not
  * wait for it, and a long call ends when its own process is interrupted or killed.

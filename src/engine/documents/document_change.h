@@ -23,7 +23,7 @@ struct compiled {
 
 void truce__compiled_release(struct compiled *compiled);
 
-/* Updates a document. `item` comes from truce__select. `after` is always initialised; on success it
+/* Updates a document. `item` comes from truce__select. `after` is always initialized; on success it
  * is the new document. */
 truce_status truce__change_update(struct writer *writer, const char *collection,
                                   const struct gathered *item, const struct compiled *compiled,
@@ -31,7 +31,7 @@ truce_status truce__change_update(struct writer *writer, const char *collection,
                                   truce_write_result *result, bson_error_t *error);
 
 /* Inserts a document made from the filter and the update, because nothing matched. `made` is always
- * initialised. */
+ * initialized. */
 truce_status truce__change_upsert(struct writer *writer, const char *collection,
                                   const struct compiled *compiled, struct query_context *context,
                                   bson_t *made, truce_write_result *result, bson_error_t *error);

@@ -19,7 +19,7 @@ static void explain_append_index(bson_t *stage, const char *name, const struct i
     BSON_APPEND_INT32(stage, "ranges", (int32_t)scan->count);
 }
 
-/* Appends {stage: "COLLSCAN"} or {stage: "FETCH", inputStage: {stage: "IXSCAN", ...}}. */
+/* Appends {stage: "FETCH", inputStage: {stage: "IXSCAN", ...}}. */
 static void append_index_scan(bson_t *stage, const struct index *index,
                               const struct plan_scan *scan)
 {
@@ -31,6 +31,7 @@ static void append_index_scan(bson_t *stage, const struct index *index,
     bson_append_document_end(stage, &input);
 }
 
+/* Appends the stage of a scan: FETCH if it uses an index, otherwise COLLSCAN. */
 static void append_scan(bson_t *stage, const struct collection *collection,
                         const struct plan_scan *scan, const bson_t *filter)
 {

@@ -26,8 +26,9 @@ struct modify {
     bson_error_t error;
 };
 
-/* Compiles the operation. The fields before `compiled` are set by the caller, to whom they belong.
- * Initialises `document`. The caller releases the operation, also on failure. */
+/* Compiles the operation. The caller has set the fields from `collection` to `options`, `document`,
+ * and `result`, which belong to it; the document and the result are initialized. The caller
+ * releases the operation, also on failure. */
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error);
 void truce__modify_release(struct modify *modify);
 

@@ -16,9 +16,9 @@
  *  2. Intervals are half open in bytes. An end is a prefix of keys or the successor of a prefix.
  *     Prefixes therefore need no special case (bson/key_encoding.h).
  *
- * The following conditions have no bounds: $mod, $size, bits, $type, and a regex without a fixed
- * prefix. Comparisons with arrays have none either, because an index contains the elements of an
- * array and not the array.
+ * The following conditions have no bounds: {$exists: true}, $mod, $size, bits, $type, and a regex
+ * without a fixed prefix. Comparisons with arrays have none either, because an index contains the
+ * elements of an array and not the array.
  *
  * An interval of ascending encodings [from, to) is [successor(~to), successor(~from)) in descending
  * ones. A key below `to` differs from it at some byte, so its inversion is greater at that byte,

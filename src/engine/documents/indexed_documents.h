@@ -5,8 +5,8 @@
  * Documents and their index entries, changed together inside a write transaction.
  *
  * Everything that can refuse a change (a duplicate key, parallel arrays) is checked before the
- * first write. After a status of the class "refused" nothing has changed. After TRUCE_IO and
- * TRUCE_CORRUPT the transaction must be rolled back.
+ * first write. After a status of the class "refused" nothing has changed. After a status for which
+ * truce__documents_failed returns true, the transaction must be rolled back.
  */
 #include "engine/writer.h"
 

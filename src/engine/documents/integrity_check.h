@@ -15,8 +15,8 @@ struct examine_fault {
 typedef void examine_take(const struct examine_fault *fault, void *arg);
 
 /* Reports every fault, and builds the wrong indexes of the collection `repair` again. If `repair`
- * is "", builds those of all collections; if it is NULL, none. A status other than OK means that
- * the file cannot be read at all. */
+ * is "", builds those of all collections; if it is NULL, none. Fails with TIMEOUT if the time of
+ * the call has expired. Any other failure means that the file cannot be read at all. */
 truce_status truce__engine_examine(struct engine *engine, const char *repair, examine_take *take,
                                    void *arg, bson_error_t *error);
 

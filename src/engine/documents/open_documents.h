@@ -40,7 +40,8 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
 truce_status truce__engine_read_many(struct engine *engine, truce_read_request *requests,
                                      size_t count, bson_error_t *error);
 
-/* Returns when everything that was found `early` is durable. */
+/* Returns when everything that was found `early` is durable. Returns at once for a view, and for a
+ * store with the option `relaxed`. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 
 /* ---- writing (bulk_write.c, find_and_modify.c, rewrite.c) ------------------------------------ */
@@ -80,8 +81,8 @@ struct collection_options {
     /* The validator, or NULL to leave it unchanged. {} removes it. The call fails with INVALID if
      * it is not a valid filter. */
     const bson_t *validator;
-    /* Whether the feed stores the documents before a change (change_feed.h), or NULL to leave this
-     * unchanged. */
+    /* Whether the feed stores the documents before and after a change (change_feed.h), or NULL to
+     * leave this unchanged. */
     const bool *images;
     /* An index that is changed as well, or NULL. */
     const char *index;
@@ -100,7 +101,7 @@ truce_status truce__engine_collection_drop(struct engine *engine, const char *co
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error);
 /* Returns the validator, or {} if the collection has none. A validator that is returned is durable.
- * `validator` is always initialised. */
+ * `validator` is always initialized. */
 truce_status truce__engine_validator(struct engine *engine, const char *collection,
                                      bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,

@@ -24,7 +24,7 @@ struct selector {
     struct buffer id_key;
 };
 
-/* Initialises a selector from a filter, which belongs to the caller and must outlive the selector.
+/* Initializes a selector from a filter, which belongs to the caller and must outlive the selector.
  * With `whole`, always makes `match`, for a hint, an upsert, or a projection. */
 truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error);
@@ -70,7 +70,7 @@ struct selection {
     bool keep;
 };
 
-/* Finds the documents. `gather` is initialised here and released by the caller, also on failure.
+/* Finds the documents. `gather` is initialized here and released by the caller, also on failure.
  * With a limit of 1 the document is always stored. */
 truce_status truce__select(const struct selection *selection, struct writer *writer,
                            const struct collection *collection, struct query_context *context,
@@ -88,7 +88,8 @@ struct query {
     struct plan plan;
     struct scan scan;
     bool done;
-    /* The reader in the snapshot, in a slot of the pool or entered. NULL between two parts. */
+    /* The reader of the current part: in a slot of the pool, or in the kept snapshot that the query
+     * has entered. NULL between two parts (query.c). */
     struct reader *reader;
     /* The kept snapshot. NULL before it is kept, and if the engine is a view, which has its own. */
     struct snapshot *snapshot;
@@ -99,8 +100,10 @@ struct query {
     int64_t table;
 };
 
-/* Compiles and plans in the snapshot of all runs. The caller then runs or releases the query at
- * once. The collection need not exist. `goal` is PLAN_COUNT for truce__query_count. */
+/* Compiles the filter, begins the snapshot that all runs of the query read, and plans in it. The
+ * query then has a reader (query->reader), so the caller runs or releases it at once. The caller
+ * releases the query also after a failure. If the collection does not exist, the query is done and
+ * has no reader. `goal` is PLAN_COUNT for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                enum plan_goal goal, bson_error_t *error);
@@ -123,8 +126,9 @@ truce_status truce__query_run(struct query *query, scan_take_function *take, voi
 truce_status truce__query_run_all(struct query *query, scan_take_function *take, void *arg,
                                   bson_error_t *error);
 
-/* Enters the snapshot and sets query->reader. If it is entered already, leaves it first. For
- * callers that read in parts themselves. */
+/* Enters the snapshot for the next part and sets query->reader. If the query is still in the
+ * snapshot from an earlier part, keeps the snapshot and leaves it first. For callers that read in
+ * parts themselves. */
 truce_status truce__query_enter(struct query *query, bson_error_t *error);
 
 /* Ends the access to the file until the next call. Called before the caller pauses. Keeps the

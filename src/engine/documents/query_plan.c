@@ -654,7 +654,7 @@ static bool part_follows(const struct conditions *conditions, const struct condi
 }
 
 /* Returns whether the filter consists of conditions on paths, all of which must hold. Only such
- * filters can be analysed. */
+ * filters can be analyzed. */
 static bool is_simple(const struct match_node *root)
 {
     if (root->kind == MATCH_TRUE)
@@ -1156,7 +1156,8 @@ static void ranges_append_value(struct buffer *text, struct value value)
     truce__buffer_append_text(text, shown);
 }
 
-/* Appends the first string after all strings with the prefix. */
+/* Appends a string in quotes. With `behind`, this is the first string after all strings with that
+ * prefix. */
 static void append_quoted(struct buffer *text, struct value begins, bool behind)
 {
     struct buffer copy = {0};

@@ -11,8 +11,8 @@
  *     no document of it has changed since the view. Everything that was read there is valid.
  *  2. Otherwise the find is repeated in this transaction. The read is valid if it returns the same
  *     documents, byte for byte, because a read at this time would have had this result.
- *  3. A find of more than TRUCE_CHECK_ENTRIES_MAX entries is not repeated and counts as invalid.
- *     No other process could write in the meantime.
+ *  3. A find that examines more than TRUCE_CHECK_ENTRIES_MAX entries is not repeated to its end and
+ *     counts as invalid, because no other process can write in the meantime.
  *
  * Collections share counters by a hash, so rule 1 may miss a valid read, but never accepts an
  * invalid one.

@@ -5,8 +5,9 @@
  *     position           (at, range, key and row after which to continue)
  *
  * Each range is one cursor of a key table, or of the row table, opened after the position of the
- * scan. Pausing stores the position as bytes and closes the cursor. A scan that continues sees
- * later writes if they lie after its position, because its cursors do not share one snapshot.
+ * scan. Pausing stores the position as bytes and closes the cursor. The caller decides in which
+ * snapshot the scan continues. In a later one, the scan sees later writes that lie after its
+ * position; query.c continues in the same snapshot.
  *
  * Invariants:
  *  1. While a cursor is open, the position is the cursor's current entry. When it is closed, `key`

@@ -11,7 +11,7 @@
 /* The steps of the budget that an entry or a row takes. */
 #define SCAN_STEPS_OF_ENTRY 16
 
-/* A set of row numbers with open addressing. A slot has 64 neighbouring rows. A slot without rows
+/* A set of row numbers with open addressing. A slot has 64 neighboring rows. A slot without rows
  * is free. */
 struct row_slot {
     /* The first row of the slot, a multiple of 64. */
@@ -43,7 +43,7 @@ struct scan {
     struct buffer key;
     int64_t row;
     struct kv_cursor cursor;
-    /* The documents that were returned, if several entries may lead to one. */
+    /* The documents that were tested, if several entries may lead to one. */
     struct row_set seen;
 };
 
@@ -54,7 +54,7 @@ struct found {
     struct match_result match;
 };
 
-/* Initialises a scan. `plan`, `match`, and `context` are borrowed and must outlive the scan. */
+/* Initializes a scan. `plan`, `match`, and `context` are borrowed and must outlive the scan. */
 void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                       const struct match *match, struct query_context *context);
 void truce__scan_release(struct scan *scan);

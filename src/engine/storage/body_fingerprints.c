@@ -43,7 +43,7 @@ static uint64_t print_mix(uint64_t print, uint64_t by)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* A pair of 64-bit sums of products. Each product has two neighbouring words as factors, to which
+/* A pair of 64-bit sums of products. Each product has two neighboring words as factors, to which
  * the keys of their positions were added. */
 #if defined(__SSE2__)
 

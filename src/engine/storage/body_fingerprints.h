@@ -46,7 +46,7 @@ struct seen_walk {
     uint32_t version;
 };
 
-/* The walks of one connection. A zero-initialised struct has none. */
+/* The walks of one connection. A zero-initialized struct has none. */
 struct seen_walks {
     struct seen_walk all[SEEN_WALKS];
 };
@@ -59,7 +59,7 @@ void truce__seen_free(struct seen *seen);
 /* Returns the fingerprint of a body, which is never 0. */
 uint32_t truce__seen_print(const uint8_t *body, size_t size);
 
-/* Returns the position of a row's fingerprint in `prints`. Neighbouring rows have neighbouring
+/* Returns the position of a row's fingerprint in `prints`. Neighboring rows have neighboring
  * positions. */
 static inline uint32_t truce__seen_slot(int64_t table, int64_t row)
 {

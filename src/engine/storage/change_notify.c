@@ -14,9 +14,9 @@
  * itself wakes at the end of its nap.
  *
  * A writer that dies between its commit and its announcement leaves begun != announced and the lock
- * free. Therefore a waiter sleeps a second at most before it checks for this state. It then
- * increments every counter for the dead writer, so that all waiters read their collections again. A
- * writer that finds begun != announced under the lock does the same.
+ * free. Therefore a waiter checks for this state after each sleep, and sleeps for SLEEP_NS_MAX at
+ * most. It then increments every counter for the dead writer, so that all waiters read their
+ * collections again. A writer that finds begun != announced under the lock does the same.
  *
  * A token is the counter plus a high bit, so a token is never 0.
  */

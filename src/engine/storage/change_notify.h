@@ -2,7 +2,8 @@
 #define TRUCE_ENGINE_STORAGE_CHANGE_NOTIFY_H
 
 /*
- * Waits for a change of a collection by any process, without polling.
+ * Waits for a change of a collection by any process. The commit wakes the waiter. A wake-up from
+ * time to time (change_notify.c) only checks for an interrupt and for a writer that died.
  *
  * Collections share NOTIFY_SLOTS counters in the page of the lock file by a hash of their names, so
  * a waiter may wake for a change of another collection. It never misses a change: the waiter reads

@@ -511,7 +511,7 @@ static bool page_lacks_index(const struct kv_page_file *file)
 }
 
 /* Maps a region of the index of the log, and guards the mapping. SQLite uses an index in its own
- * memory if it learns that the shared one is not initialised. It checks again before each
+ * memory if it learns that the shared one is not initialized. It checks again before each
  * transaction. */
 static int page_shm_map(sqlite3_file *base, int region, int size, int extend, void volatile **map)
 {

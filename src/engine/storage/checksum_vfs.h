@@ -45,7 +45,7 @@ bool truce__kv_index_end(const atomic_uint *index, struct kv_log_end *end);
 struct page_cache;
 struct page_name;
 /* Returns the cache of the connection, and the name of a frame of the log in it. Returns NULL if
- * the connection has no cache. */
+ * the connection has no cache, or no index of the log yet. */
 struct page_cache *truce__kv_page_frame_name(sqlite3_file *file, uint32_t frame,
                                              struct page_name *name);
 

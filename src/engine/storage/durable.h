@@ -23,7 +23,7 @@ struct durable {
     struct notices notices;
     /* The second descriptor of the log, which is used to sync it. NULL until it is opened. */
     struct kv_log *log;
-    /* Guards the fields below. */
+    /* Guards `syncing`, `begun`, and `ended`. */
     pthread_mutex_t mutex;
     /* A thread of this process is syncing. */
     bool syncing;
@@ -37,7 +37,7 @@ struct durable {
     atomic_uint sleepers[2];
 };
 
-/* Initialises the struct. `path` and `lock` belong to the caller and must outlive the struct. While
+/* Initializes the struct. `path` and `lock` belong to the caller and must outlive the struct. While
  * the lock has no page (on read-only media), everything counts as durable. */
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
                          const struct notices *notices);

@@ -54,12 +54,15 @@ enum kv_kind {
 #define KV_KIND_BYTES 100
 enum kv_kind truce__kv_kind(const uint8_t *bytes);
 
-/* Refuses a file that is not a store. Called before SQLite reads more of the file than its header,
- * or anything of a log. */
+/* Fails with INVALID if the file is a store in a format from before the first release, and with
+ * CORRUPT if it is an SQLite file of another program. Accepts any other file. Called before SQLite
+ * reads more of the file than its header, or anything of a log. */
 struct kv;
 truce_status truce__kv_kind_refuse(struct kv *kv, bson_error_t *error);
 
-/* Converts the header of the log, bytes 0 to 31, between the file's form and SQLite's. */
+/* Converts the header of the log, bytes 0 to 31, from the file's form to SQLite's. The header of a
+ * log that another program wrote gets version 0, which SQLite refuses. A header with a wrong
+ * checksum does not change. */
 #define KV_LOG_HEADER_BYTES 32
 void truce__kv_log_show(uint8_t *header);
 

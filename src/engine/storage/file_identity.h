@@ -31,8 +31,8 @@ truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error);
 truce_status truce__file_identity_check_locked(struct lock *lock, struct kv *kv,
                                                bson_error_t *error);
 
-/* Does the same for readers, but only once in CHECK_MS (file_identity.c). `*last_ms` is the time of
- * the last check by any thread. */
+/* Checks as truce__file_identity_check does, for readers, but only once in CHECK_MS
+ * (file_identity.c). `*last_ms` is the time of the last check by any thread. */
 truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llong *last_ms,
                                                   bson_error_t *error);
 
@@ -42,7 +42,7 @@ bool truce__file_identity_fits(const struct lock *lock);
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-/* The last lookup of a path, for one thread at a time. In a zero-initialised struct, no lookup is
+/* The last lookup of a path, for one thread at a time. In a zero-initialized struct, no lookup is
  * known. */
 struct path_identity {
     /* The change time of the file when its name was last looked up, or 0 if it is unknown. */
@@ -69,8 +69,9 @@ truce_status truce__log_identity_read(const char *name, struct file_facts *facts
  * it has a connection open and holds the entry lock. */
 truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error);
 
-/* Does the same check, and fails with CORRUPT if the log does not end with the last commit. The
- * caller holds the lock to write and has not written yet; `kv` is its connection. */
+/* Fails with CORRUPT if the log or its index is not the file under its name, or if the log does not
+ * end with the last commit. The caller holds the lock to write and has not written yet; `kv` is its
+ * connection. */
 truce_status truce__log_identity_check_locked(struct lock *lock, struct kv *kv,
                                               bson_error_t *error);
 

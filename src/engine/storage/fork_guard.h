@@ -19,7 +19,7 @@ void truce__fork_guard_close(int descriptor);
 truce_status truce__fork_guard_may_open(const char *path, const struct file_id *id,
                                         bson_error_t *error);
 
-/* Returns whether this process has the file open. */
+/* Returns whether this process has the file open, or was forked from one that had. */
 bool truce__fork_guard_has_open(const struct file_id *id);
 
 /* Announces that SQLite is about to open a database. The same thread then calls one of the next

@@ -25,8 +25,8 @@
  *     Equal versions therefore mean an equal catalog, across processes, without reading the
  *     catalog.
  *  3. wal_autocheckpoint is 0, and readers do not checkpoint when they close. SQLite before 3.51.3
- *     can corrupt a file if a checkpoint begins while a commit restarts the WAL ("WAL-reset"). Only
- *     checkpoint.c makes checkpoints.
+ *     can corrupt a file if a checkpoint begins while a commit restarts the WAL ("WAL-reset").
+ *     While a store is open, only checkpoint.c makes checkpoints.
  *  4. A failed commit is rolled back before it is reported. Its frames may be in the WAL
  *     completely, and a crash may restore them completely. A commit that was not acknowledged is
  *     never half done.
@@ -41,7 +41,7 @@
  * There is no memory map. An unreadable page must be a status, not a SIGBUS, and memory must not
  * depend on the size of the file. Each connection has a page cache with a fixed maximum instead.
  *
- * MEMSTATUS is switched off if SQLite is not initialised yet, because its counters are one mutex
+ * MEMSTATUS is switched off if SQLite is not initialized yet, because its counters are one mutex
  * around the malloc of all connections.
  */
 #include "engine/storage/kv.h"
@@ -68,7 +68,7 @@ static void kv_keep_statements_few(struct kv *kv);
 
 static void kv_configure_sqlite(void)
 {
-    /* Both fail if the host program has initialised SQLite already. This is harmless. */
+    /* Both fail if the host program has initialized SQLite already. This is harmless. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     truce__page_truncation_configure();
 }

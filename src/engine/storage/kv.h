@@ -65,11 +65,12 @@ void truce__kv_close(struct kv *kv);
  * remove the WAL (the default). Called only under the lock. */
 void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 
-/* Makes a read-only connection share its pages with others (page_cache.h). */
+/* Makes a connection share its pages with others (page_cache.h). The writer's connection must not
+ * share them. */
 struct page_cache;
 void truce__kv_share(struct kv *kv, struct page_cache *cache);
 
-/* Writes a readable name of the table into `name` ("the collection students"), or nothing if the
+/* Writes a readable name of the table into `name` ("the documents of students"), or nothing if the
  * name is unknown. Called inside a failing call on the connection. */
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
@@ -185,7 +186,8 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
 /* Returns the number of pages in the file after the last commit. Called outside of transactions. */
 truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error);
 
-/* Returns the number of pages in the WAL after the last commit of this connection. */
+/* Returns the number of pages in the WAL after the last commit of this connection, or, after its
+ * last checkpoint, the number of pages that were not moved. */
 int truce__kv_wal_pages(const struct kv *kv);
 
 /* ---- the log on the disk -------------------------------------------------------------------- */
@@ -414,7 +416,7 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
 
 /* ---- cursors -------------------------------------------------------------------------------- */
 
-/* A zero-initialised cursor is closed. At most one cursor of a kind is open on a table. All cursors
+/* A zero-initialized cursor is closed. At most one cursor of a kind is open on a table. All cursors
  * are closed before the transaction or snapshot ends. */
 struct kv_cursor {
     /* NULL if the cursor is closed. */

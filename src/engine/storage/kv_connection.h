@@ -1,7 +1,8 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* The parts of a connection that kv.c, kv_file.c, kv_table.c, and vacuum.c share. */
+/* The parts of a connection that the files kv*.c, file_format.c, table_definitions.c, and vacuum.c
+ * share. */
 #include <sqlite3.h>
 
 #include "engine/storage/body_fingerprints.h"
@@ -59,7 +60,7 @@ struct kv {
     bool savepoint;
     /* Whether this transaction has changed anything. */
     bool changed;
-    /* The number of pages in the WAL after the last commit of this connection. */
+    /* The number that truce__kv_wal_pages returns. */
     int wal_pages;
     struct kv_commits commits;
     /* The value of `commits.now` when this transaction began. */

@@ -2,15 +2,16 @@
 #define TRUCE_ENGINE_STORAGE_LOCK_BYTES_H
 
 /*
- * The meaning of the bytes of the lock file, which are locked by open file description. For
- * write_lock.c and lock_file.c.
+ * The bytes of the lock file and their meaning. Each is locked by an open-file-description lock
+ * (F_OFD_SETLK), which belongs to one opening of the file and not to the process. write_lock.c,
+ * lock_file.c, read_only_reader.c, and page_recovery.c use them.
  */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The write lock, and the turnstile: a process that waits for the write lock holds it, so later
- * ones wait behind it. */
+/* The write lock, and the turnstile. A process holds the turnstile while it waits for the write
+ * lock, so processes that arrive later get the lock after it. */
 #define BYTE_LOCK      0
 #define BYTE_TURNSTILE 1
 /* The entry lock. A process holds it while it opens or closes the store. */
@@ -32,7 +33,8 @@ static inline bool lock_set_byte(int file, int64_t byte, short type)
     return fcntl(file, F_OFD_SETLK, &range) == 0;
 }
 
-/* Returns whether another open file description holds the byte. */
+/* Returns whether another open file description holds the byte. Returns true if this cannot be
+ * determined. */
 static inline bool lock_has_byte(int file, int64_t byte)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};

@@ -16,7 +16,7 @@
  *  1. Nothing in the page decides what is archived. A wrong value (after a power cut any is
  *     possible) delays a checkpoint or makes it try without success.
  *  2. The position is published after the target has stored the log up to it. While the position
- *     changes, `frames` is PLACE_CHANGES.
+ *     changes, `frames` is POSITION_CHANGES.
  *  3. The time of a commit was read under the lock before the commit: no caller and no reader has
  *     seen the commit earlier, and none of its operations began later.
  *  4. The time of a frame is used only if salts and frame are those of the commit. A commit has its
@@ -25,10 +25,10 @@
  *     Commits of one millisecond share an entry, so the entries cover at least about a second.
  *  5. A lag is measured with the monotonic clock, which all processes of the machine share. A clock
  *     that is set changes no lag.
- *  6. If a position in the log was published, the last process that closes the store moves the log
- *     into the file, but does not remove it. The next archiver can then continue. Its comparison
- *     with the archive decides this (archiver.c). A wrong value in the page only leaves or removes
- *     a log that is in the file.
+ *  6. The last process that closes the store moves the log into the file. It does not remove the
+ *     log if a position in it was published and it has at most KEPT_FRAMES frames. The next
+ *     archiver can then continue. Its comparison with the archive decides this (archiver.c). A
+ *     wrong value in the page only leaves or removes a log that is in the file.
  */
 #include "engine/storage/log_archive.h"
 

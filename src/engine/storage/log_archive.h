@@ -22,16 +22,16 @@ void truce__archive_hurry(struct lock *lock, int milliseconds);
 
 /* Waits up to `milliseconds`, without the lock, until the archive has most of the log. A checkpoint
  * can then move it, and less is left to truce__archive_caught_up, for which writers wait. Returns
- * at once if the target is too slow for the time. */
+ * at once if the target is too slow for the time, or calls to it fail. */
 void truce__archive_prepare(struct lock *lock, int milliseconds);
 
 /* Waits up to `milliseconds` until the archive has the whole log, which may then begin again.
- * Returns true at once if there is no archiver or it does not pin the log, and false at once if its
- * target is too slow for the time. */
+ * Returns true at once if there is no archiver or it does not pin the log. Returns false at once if
+ * its target is too slow for the time, or calls to it fail. */
 bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int milliseconds);
 
-/* Returns whether the archive has a position in the log. The log should then stay when the store is
- * closed, so that the next archiver continues there. */
+/* Returns whether the archive has a position in the log, and the log is short. The log should then
+ * stay when the store is closed, so that the next archiver continues there. */
 bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv);
 
 /* ---- for the archiver ----------------------------------------------------------------------- */

@@ -208,8 +208,8 @@ static bool recovery_is_open(const char *path)
     return there;
 }
 
-/* Fails if this process has the file open: closing a descriptor of the file would drop SQLite's
- * locks of this process. */
+/* Fails with LOCKED if any process has the file open. In this process, closing a descriptor of the
+ * file would also drop SQLite's locks. */
 static truce_status page_recovery_check_files(const char *path, bson_error_t *error)
 {
     struct file_id id;

@@ -48,8 +48,8 @@ enum {
     PAGE_RECOVERY_STALE = 1 << 2,
 };
 
-/* Opens the file. Fails with NOT_FOUND or IO, with LOCKED if any process has the store open, and
- * with LIMIT if the file is too large. */
+/* Opens the file. Fails with NOT_FOUND or IO, and with LOCKED if any process has the store open.
+ * Fails with CORRUPT if the file is not a regular file, and with LIMIT if it is too large. */
 truce_status truce__page_recovery_open(const char *path, struct page_recovery *recovery,
                                        bson_error_t *error);
 void truce__page_recovery_close(struct page_recovery *recovery);

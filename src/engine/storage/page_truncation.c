@@ -1,7 +1,7 @@
 /*
  * Commits that divide a full page of a tree do not search SQLite's page cache.
  *
- * SQLite divides the content of a full page among its neighbours and a new page, and then sorts the
+ * SQLite divides the content of a full page among its neighbors and a new page, and then sorts the
  * numbers of these pages. It exchanges two numbers by means of a third one: that of the page at one
  * gigabyte, which contains bytes that SQLite locks and is therefore never used. At the end of each
  * transaction, SQLite drops the pages after the end of the file from the cache. The cache knows

@@ -113,9 +113,9 @@ static bool records_change_state(struct record *record, unsigned from, unsigned 
     return atomic_compare_exchange_strong(&record->state, &from, to);
 }
 
-/* Makes the record free, unless its owner still needs it. Returns whether it is free. The record
- * may belong to a closed store, to a dead process, or to a store that stopped waiting for its
- * write. */
+/* Makes the record free, unless a lock holder executes its write. Returns whether it is free. The
+ * record may belong to a closed store, to a dead process, or to a store that stopped waiting for
+ * its write. */
 static bool make_free(struct record *record)
 {
     unsigned state = atomic_load(&record->state);

@@ -15,7 +15,7 @@
 
 /* The pins of one store that is open in one process. */
 struct pins {
-    /* The lock file, or NULL if it has no page (on read-only media). Then nothing is published. */
+    /* The lock file. If it has no page (on read-only media), nothing is published. */
     struct lock *lock;
     /* The claim of the home, or -1 if the store has none, because it had no long read yet or no
      * home was free. */

@@ -2,7 +2,7 @@
  * Compaction: makes the file smaller.
  *
  * SQLite adds a page to the free list of the file when the last entry on the page is gone. It
- * merges a page that is less than a third full with its neighbours. If every second document of a
+ * merges a page that is less than a third full with its neighbors. If every second document of a
  * file was removed, the file is half empty, and no page of it is free. The file becomes
  * shorter only when its last pages are free.
  *

@@ -189,7 +189,8 @@ static void kv_log_hide(uint8_t *header)
         wal_set_version(header, KV_LOG_VERSION);
 }
 
-/* Converts a log that another program wrote to a version that SQLite refuses. */
+/* Converts the header to SQLite's form. Gives a log that another program wrote a version that
+ * SQLite refuses. */
 void truce__kv_log_show(uint8_t *header)
 {
     if (wal_sum_is_right(header))

@@ -55,7 +55,7 @@ struct lock_promises {
     atomic_ullong of[PROMISES];
 };
 
-/* The number of commits whose times the page contains. */
+/* The number of entries for the times of commits. Commits of one millisecond share an entry. */
 #define COMMIT_TIMES 1024
 struct lock_archive {
     /* The process that archives the store, or 0 if none does. */
@@ -66,9 +66,11 @@ struct lock_archive {
      * frames. */
     atomic_ullong salts;
     atomic_uint frames;
-    /* A futex that changes when a checkpoint waits for the archiver. */
+    /* The number of requests that the archiver works now, of checkpoints and other callers: a
+     * futex. */
     atomic_uint calls;
-    /* The monotonic time in nanoseconds until which a checkpoint waits. */
+    /* The monotonic time in nanoseconds until which the archiver works without a pause, because a
+     * checkpoint waits. */
     atomic_llong wanted_until_ns;
     /* A futex that changes after the position has changed. */
     atomic_uint positions;
@@ -222,8 +224,9 @@ struct lock {
 truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
                                bool *denied, bson_error_t *error);
 
-/* Makes the page that of this file, if it was not. The caller is alone, and SQLite has confirmed
- * it. */
+/* Makes the page that of this file, if it was not (lock->known). The caller is then alone, and
+ * SQLite has confirmed this unless the database is empty. Otherwise, if the caller is alone, resets
+ * what belonged to processes that have ended. */
 void truce__lock_adopt(struct lock *lock);
 
 /* Records the identity of the database and of the log, and releases the entry lock. Fails with IO
@@ -235,7 +238,8 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
  * lock, and the page is adopted. */
 truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t *error);
 
-/* Extends the file and maps the records. Returns NULL if there is no space. */
+/* Extends the file and maps the records. Returns NULL if there is no space, or if the file cannot
+ * be mapped. */
 void *truce__lock_map_records(const struct lock *lock);
 void truce__lock_unmap_records(void *records);
 
@@ -245,8 +249,8 @@ void truce__lock_unmap_records(void *records);
 bool truce__lock_no_read_only(struct lock *lock);
 
 /* Acquires the entry lock to leave. Returns true if no other process is present; then none enters
- * before the lock is closed. Returns false if others are present, or if this is unknown at the
- * deadline. */
+ * before the lock is closed. Returns false if others are present, if this is unknown at the
+ * deadline, or if the lock file was truncated or lost its name. */
 bool truce__lock_leave(struct lock *lock, int64_t deadline_ns);
 
 /* Returns whether another process has the store open now. */
@@ -254,8 +258,8 @@ bool truce__lock_is_shared(const struct lock *lock);
 
 void truce__lock_close(struct lock *lock);
 
-/* Fails with CORRUPT if another program has truncated the lock file or written into the database
- * (file_identity.h). */
+/* Fails with CORRUPT if another program has truncated the lock file, written into the database, or
+ * replaced its log (file_identity.h). */
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
 /* Fails with CORRUPT if the log is damaged: nothing may be written any more. */
 truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error);
