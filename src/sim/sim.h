@@ -10,8 +10,8 @@
 #include "base/random.h"
 #include "truce/truce.h"
 
-/* The maximum numbers of documents, clients, versions of a document, transactions in a run, and
- * late calls at the same time. */
+/* The maximum numbers of documents, clients (the last of which is the sweeper at the end of a run),
+ * versions of a document, transactions in a run, and late calls at the same time. */
 #define SIM_DOCUMENTS 3
 #define SIM_CLIENTS   8
 #define SIM_VERSIONS  128
@@ -40,7 +40,7 @@ enum sim_kind {
     SIM_JOURNAL,  /* A commit through the journal. */
     SIM_NATIVE,   /* A transaction of the store. */
     SIM_SNAPSHOT, /* truce_read_many of all documents whose operation is not SIM_NONE. */
-    SIM_SWEEP,    /* A truce_sweep that keeps no ended commits. */
+    SIM_SWEEP,    /* A truce_sweep that keeps ended commits for 1 ms. */
     SIM_PATTERN,  /* The call number `call` of the run's pattern (sim_patterns.c). */
 };
 
@@ -158,8 +158,8 @@ struct sim_txn {
     int plain[SIM_DOCUMENTS];
 };
 
-/* A removed version has no revision. It then names the commit whose release removed it, or the
- * transaction that did so directly. */
+/* A version of a document. If the document was removed, `rev` is the commit whose release removed
+ * it, or, without a revision, `txn` is the transaction that removed it directly. */
 struct sim_version {
     /* The document exists. */
     bool present;

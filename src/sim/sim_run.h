@@ -44,7 +44,8 @@ struct sim_plain {
     int count;
 };
 
-/* A write that takes effect late, or never. */
+/* A write that takes effect late: when the chooser says so, or at the end of the run. It never
+ * takes effect if the chooser ends the run. */
 struct late_call {
     /* `used`: the slot has a call. `is_modify`: the call is `modify`; otherwise it is `write`. */
     bool used, is_modify;
@@ -159,7 +160,8 @@ void truce__patterns_begin(struct run *run);
 /* Makes a call of the pattern, and records whether its result is known. */
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
                                   bson_error_t *error);
-/* Checks the state that a reader would see after each write that reached the store. */
+/* Checks the document of the pattern after a write to `collection`. Writes to other collections
+ * than that of the pattern are not checked. */
 void truce__patterns_observe(struct run *run, const char *collection);
 /* Checks the state after all clients have ended. Returns NULL or the violation. */
 const char *truce__patterns_check(struct run *run, char *detail, size_t size);

@@ -17,7 +17,7 @@
  *     crash before  the client dies: the call is not made
  *     crash after   the call is made, then the client dies
  *     lose          the call is made, the result is UNKNOWN
- *     late          the call is not made yet, the result is UNKNOWN; it is made later or never
+ *     late          the call is not made yet, the result is UNKNOWN; it is made later
  *     land          a late call is made
  *     jump          time advances past every lease
  *     plain         a program that does not use truce writes (sim_plain.c)
@@ -27,9 +27,9 @@
  * Otherwise, time does not advance. Each client draws its ids from its own stream. Two orders of
  * events that lead to one state therefore lead to the same bytes, and that state is explored once.
  *
- * After all clients have ended, the remaining late calls land or are dropped, and a sweep runs.
- * Then the run is checked (history_checker.c). At the end, nothing may be locked, and a new commit
- * over all documents must succeed (liveness).
+ * After all clients have ended, a sweep runs, the remaining late calls land, and a sweep runs
+ * again. Then the run is checked (history_checker.c). At the end, nothing may be locked, and a new
+ * commit over all documents must succeed (liveness).
  */
 
 const char *const truce__sim_action_names[] = {"step",        "crash before", "crash after",
@@ -119,8 +119,9 @@ static uint64_t history_hash(const struct sim_history *history)
     return past;
 }
 
-/* Returns a hash of the whole state of the run: time, history, stored documents, clients, late
- * calls, and the numbers of injected faults. Two runs with the same hash have the same future. */
+/* Returns a hash of the state of the run: time, history, the documents of the collections below,
+ * clients, late calls, and the numbers of injected faults. Two runs with the same hash have the
+ * same future, except runs of trees and copies, whose collections are not included. */
 static uint64_t scheduler_state_of(const struct run *run)
 {
     static const char *const collections[] = {

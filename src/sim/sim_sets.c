@@ -9,7 +9,8 @@
  * repeated. They run alone, in a batch, and in commits that also change another document, in both
  * forms. After every write that reaches the store:
  *
- *     a name occurs once, in the list or among the removed names; its operation never gets older
+ *     a name occurs at most once, in the list or among the removed names; the rank of its
+ *     operation never decreases
  *
  * At the end, the entry of a name is the newest acknowledged operation, or one whose reply was
  * lost.

@@ -13,8 +13,8 @@
  *
  *     sees all items of one edit, and can read a version that it holds to the end
  *
- * After every write that reaches the store, gone <= floor <= settled <= current. At the end, each
- * stored version is what its edit wrote, no two edits have one version, and the count agrees.
+ * After every write of the order, gone <= floor <= settled <= current. At the end, each stored
+ * version is what its edit wrote, no two edits have one version, and the count agrees.
  */
 
 enum { PUBLISH, PUBLISH_LESS, REBASE, ORDER, READ, READ_FIRST, READ_HELD, COLLECT };

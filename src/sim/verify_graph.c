@@ -181,7 +181,7 @@ static uint32_t *components_of(const struct verify_graph *graph, const struct ad
 
 /* ---- cycles --------------------------------------------------------------------------------- */
 
-/* With more nodes, not all of them are tried as the start of a cycle. */
+/* In a graph with more nodes, only the first node on a cycle is tried as its start. */
 #define STARTS_MAX 2000
 
 /* The work areas of a breadth-first search, one entry for each node. */

@@ -37,10 +37,10 @@ struct element {
 /* The check of the lists of a history. */
 struct lists {
     struct verify *verify;
-    /* All appended values, sorted by key and value. */
+    /* All appended values, sorted by key and value, and their number. */
     struct element *elements;
-    /* For each key, the longest list that was read, and its reader. */
     uint32_t count;
+    /* For each key, the longest list that was read, and its reader. */
     struct {
         const int64_t *list;
         uint32_t length, txn;
@@ -335,7 +335,8 @@ static void add_versions(struct lists *lists)
     }
 }
 
-/* Returns the transaction's read before its own appends to the key. */
+/* Returns the length of the list that was read, without the transaction's own appends to the
+ * key. */
 static uint32_t foreign_length(const struct verify_txn *txn, uint32_t at)
 {
     uint32_t length = txn->ops[at].length;

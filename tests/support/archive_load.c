@@ -44,13 +44,14 @@ static const char *const load_steps[] = {
 
 enum { KINDS = sizeof load_steps / sizeof *load_steps, KIND_ADD = 2, KIND_SEQUENCE = 11 };
 
-/* Every round of steps has each kind once, in another order. */
+/* Returns the kind of a step. Each group of KINDS steps has each kind once, in another order. */
 static int kind_of(int step)
 {
     return (step % KINDS * 5 + step / KINDS * 3) % KINDS;
 }
 
-/* Returns the step that added the job that this step claims, the oldest one; 0: none. */
+/* Returns the step that added the oldest waiting job, which this step claims, or 0 if no job
+ * waits. */
 static int job_of(int step)
 {
     int claimed = 0, waiting = 0, number = 0;

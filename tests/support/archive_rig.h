@@ -7,9 +7,10 @@
 
 #include "archive/archive.h"
 
-/* Fails or dies at a call. */
+/* A target that passes the calls to `real`, and fails or dies at one of them. */
 struct faulty {
-    struct target base; /* first */
+    /* The first member, so that the target can be cast. */
+    struct target base;
     struct target *real;
     /* Counts down; the call that reaches 0 has the fault. */
     atomic_int until;

@@ -18,12 +18,14 @@ static inline bson_value_t text_id(const char *text)
 }
 
 struct setting {
-    const char *name, *uri; /* "file:" gets a fresh path */
+    /* The name for messages, and the URI of the store; "file:" gets a new path. */
+    const char *name, *uri;
     truce_mechanism mechanism;
-    uint32_t lacks; /* capabilities that are removed from it */
+    /* The capabilities that are removed from the store. */
+    uint32_t lacks;
 };
 
-/* Programs of tests/servers/ are made of the suites that run here, with TEST_ON_SERVER. */
+/* tests/servers/ compiles the same suites with TEST_ON_SERVER. */
 static const struct setting settings[] = {
 #ifdef TEST_ON_SERVER
     {"server, native", "server:", TRUCE_MECHANISM_NATIVE},
@@ -72,7 +74,8 @@ static inline void on_every_setting(setting_function *function)
     }
 }
 
-/* Runs it as on_every_setting does, if the store has the mechanism. */
+/* Runs the test as on_every_setting does, but only on stores that support the mechanism of the
+ * setting. */
 static inline void rig_everywhere(setting_function *function)
 {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -97,7 +100,7 @@ static inline void insert_json(truce_store *store, const char *collection, const
     bson_destroy(document);
 }
 
-/* Counts the documents that match; -1: the count failed, which fails the test. */
+/* Counts the documents that match. If the count fails, fails the test and returns -1. */
 static inline int64_t count_json(truce_store *store, const char *collection, const char *json)
 {
     bson_t *filter = test_bson(json);
@@ -109,7 +112,8 @@ static inline int64_t count_json(truce_store *store, const char *collection, con
     return found;
 }
 
-/* The document without truce's own fields equals `json`; NULL: the document must not exist. */
+/* Checks that the document without truce's own fields equals `json`. If `json` is NULL, the
+ * document must not exist. */
 static inline void check_document(truce_store *store, const char *collection, const char *id,
                                   const char *json, const char *file, int line)
 {

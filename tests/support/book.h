@@ -7,7 +7,8 @@
 
 #include "tests/support/bank.h"
 
-/* The suites run over both layouts: TRUCE_TEST_LEDGER_SLOTS says that numbers are documents. */
+/* Returns whether the numbers of transactions are documents. The suites run with both layouts; the
+ * environment variable TRUCE_TEST_LEDGER_SLOTS chooses this one. */
 static inline bool book_has_slots(void)
 {
     return getenv("TRUCE_TEST_LEDGER_SLOTS") != NULL;
@@ -21,7 +22,7 @@ static inline truce_ledger *book_ledger(truce_store *store)
                                                     .deadline_ms = 60000});
 }
 
-/* EUR; `min` INT64_MIN: none */
+/* Opens an account in EUR with the minimum balance `min`. INT64_MIN means no minimum. */
 static inline truce_status book_open(truce_ledger *ledger, const char *account, int64_t min,
                                      bson_error_t *error)
 {
@@ -90,7 +91,7 @@ static inline bool book_add(const truce_ledger_account *account,
     return true;
 }
 
-/* Checks that the balances of all accounts sum to zero. */
+/* Returns the sum of the balances of all accounts. */
 static inline int64_t book_sum(truce_ledger *ledger)
 {
     int64_t sum = 0;

@@ -23,7 +23,7 @@ struct broker_trial {
     bool full;
 };
 
-/* The number of messages, and whether that is the long form. */
+/* Returns the number of messages, and sets `full` if that is the long form. */
 int64_t broker_trial_count(bool *full);
 /* Makes the order of the messages: the numbers 1 to `count`, some of them twice. The caller frees
  * it. */

@@ -217,10 +217,11 @@ uint32_t bson_places(const bson_t *document)
     return places;
 }
 
-/* One of bson_changes, or a value. */
+/* A change by its number, or a value that replaces the old one. */
 struct change {
     uint32_t number;
-    const bson_value_t *value; /* NULL: `number` */
+    /* NULL means that `number` applies. */
+    const bson_value_t *value;
 };
 
 static void append_change(const struct change *change, const bson_iter_t *iter, bson_t *out)

@@ -24,7 +24,7 @@ static void words_of(const char *program, va_list list, char *words[WORDS_MAX + 
     }
 }
 
-/* a file without a name, with `text` in it, at its start */
+/* Returns an unnamed file with the content `text`, open at its beginning. */
 static int file_of(const char *text)
 {
     int file = memfd_create("command", MFD_CLOEXEC);
@@ -53,8 +53,8 @@ static _Noreturn void become(char **words, const char *store, const int files[3]
         setenv("TRUCE_STORE", store, 1);
     else
         unsetenv("TRUCE_STORE");
-    /* libmongoc's counters: a process that was killed leaves its file, of which another one
-     * complains */
+    /* Disables the counters of libmongoc in shared memory. A killed process leaves the file of its
+     * counters, about which the next process would print a warning. */
     setenv("MONGOC_DISABLE_SHM", "1", 1);
     for (int i = 0; i < 3; i++) {
         if (dup2(files[i], i) < 0)

@@ -7,7 +7,8 @@
  *
  *     CONTRACT_SUITE(open)   // truce_store *open(void)
  *
- * Each case gets an empty store of its own, and the capabilities tell which cases are for it.
+ * Each case gets an empty store of its own. Cases that need a capability are skipped if the store
+ * lacks it.
  */
 #include "tests/support/test.h"
 #include "truce/sys/store.h"
@@ -15,21 +16,22 @@
 struct contract {
     truce_store *store;
     bson_error_t error;
-    bson_t **kept; /* documents of contract_json, freed at the end of the case */
+    /* The documents of contract_json, which are destroyed at the end of the case. */
+    bson_t **kept;
     size_t kept_count;
 };
 
-/* The store under test, empty; NULL ends the program. */
+/* Opens the store under test, which is empty. If it returns NULL, the program ends. */
 extern truce_store *(*const contract_open)(void);
 
-/* BSON from Extended JSON (with ' for "), valid until the case ends. */
+/* Parses Extended JSON, in which ' may replace ". The result is valid until the case ends. */
 const bson_t *contract_json(struct contract *c, const char *json);
 #define J(json) contract_json(c, json)
 
-/* False: the case was skipped, the store lacks the capability. */
+/* Returns whether the store has the capability. If not, skips the case. */
 bool contract_needs(struct contract *c, uint32_t capability);
 
-/* Inserts each document of the array; fails the case if one is refused. */
+/* Inserts each document of the array. If an insert fails, the case fails. */
 void contract_fill(struct contract *c, const char *collection, const char *documents);
 
 #define OPTIONS(...)       (&(truce_find_options){__VA_ARGS__})
@@ -64,7 +66,7 @@ void contract_run(void (*run)(struct contract *c));
     }                                                                                              \
     static void contract_##name(struct contract *c)
 
-/* The files of cases; a program that names them links them. */
+/* A variable of each file of cases: a reference to it makes the linker include the file. */
 extern const int contract_read_cases, contract_write_cases, contract_bulk_cases,
     contract_index_cases, contract_collection_cases, contract_modify_cases, contract_hostile_cases,
     contract_thread_cases, contract_aggregate_cases, contract_rewrite_cases,

@@ -195,7 +195,8 @@ CONTRACT(names_that_no_collection_may_have_are_refused_everywhere)
     CHECK_REFUSED(TRUCE_LIMIT, CODE_INVALID_NAMESPACE,
                   truce_collection_create(c->store, longest, &c->error));
     CHECK(strstr(c->error.message, "has 254 bytes: the maximum is 253"));
-    longest[200] = '\0'; /* a server's namespaces have 255 bytes, with the database */
+    /* A namespace of a server has at most 255 bytes, with the database. */
+    longest[200] = '\0';
     CHECK_DONE(truce_insert(c->store, longest, J("{'_id': 1}"), NULL, &c->error));
     CHECK_DONE(truce_insert(c->store, "a.b-c \xc3\xa4'\"", J("{'_id': 1}"), NULL, &c->error));
     CHECK_HOLDS("a.b-c \xc3\xa4'\"", "[{'_id': 1}]");
@@ -220,13 +221,15 @@ CONTRACT(a_wait_without_a_change_times_out)
 
     contract_fill(c, "things", "[{'_id': 1}]");
     CHECK_DONE(truce_wait(c->store, "things", &token, 0, &c->error));
-    do { /* a store that hears of changes late may wake for a change before the token */
+    /* A store that is notified late may wake for a change before the token. */
+    do {
         before = token;
         status = truce_wait(c->store, "things", &token, 30, &c->error);
     } while (!status && woken++ < 20);
     CHECK_REFUSED(TRUCE_TIMEOUT, 0, status);
     CHECK(token == before);
-    do { /* if waits end by polling, its time may be over on a slow machine */
+    /* If the store polls, its timeout may have passed before the first poll on a slow machine. */
+    do {
         status = truce_wait(c->store, "things", &token, 0, &c->error);
     } while (!status && woken++ < 40);
     CHECK_REFUSED(TRUCE_TIMEOUT, 0, status);

@@ -49,35 +49,35 @@ CONTRACT(malformed_bson_is_refused_by_every_call)
         const char *bytes;
         uint32_t size;
     } bad[] = {
-        {"\x05\0\0\0\1", 5},   /* does not end */
-        {"\x06\0\0\0\0\0", 6}, /* ends before its end */
+        {"\x05\0\0\0\1", 5},   /* The document does not end. */
+        {"\x06\0\0\0\0\0", 6}, /* The document ends before its size. */
         {"\x0c\0\0\0\x10"
          "a\0\1\0\0\0",
-         11}, /* longer than it is */
+         11}, /* The size is larger than the document. */
         {"\x08\0\0\0\x0a"
          "ab",
-         8}, /* a name without end */
+         8}, /* A name has no NUL. */
         {"\x0f\0\0\0\x02"
          "a\0\x40\0\0\0x\0\0",
-         15}, /* a string beyond the end */
+         15}, /* A string ends after the document. */
         {"\x0e\0\0\0\x02"
          "a\0\0\0\0\0\0\0",
-         14}, /* a string without its NUL */
+         14}, /* A string has no NUL. */
         {"\x0f\0\0\0\x02"
          "a\0\2\0\0\0\xff\0\0",
-         15}, /* not UTF-8 */
+         15}, /* A string is not UTF-8. */
         {"\x09\0\0\0\x08"
          "a\0\2\0",
-         9}, /* neither true nor false */
+         9}, /* A boolean is neither true nor false. */
         {"\x08\0\0\0\x77"
          "a\0\0",
-         8}, /* no such type */
+         8}, /* The type does not exist. */
         {"\x0d\0\0\0\x03"
          "a\0\6\0\0\0\0\0",
-         13}, /* an inner one too long */
+         13}, /* An inner document is too long. */
         {"\x10\0\0\0\x05"
          "a\0\xff\xff\xff\xff\0\0\0",
-         15}, /* a negative length */
+         15}, /* A string has a negative length. */
     };
 
     contract_fill(c, "things", "[{'_id': 1, 'a': 1}]");

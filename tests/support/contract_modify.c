@@ -119,11 +119,11 @@ CONTRACT(find_and_modify_takes_pipelines_and_array_filters)
 CONTRACT(refuses_an_invalid_find_and_modify_and_changes_nothing)
 {
     const truce_modify_options refused[] = {
-        {.remove = true},                      /* with an update */
-        {.remove = true, .upsert = true},      /* too */
-        {.sort = J("{'a': 'up'}")},            /* no sort */
-        {.projection = J("{'a': 1, 'b': 0}")}, /* no projection */
-        {.array_filters = J("[{'x': 1}]")},    /* used nowhere */
+        {.remove = true},                      /* A removal with an update. */
+        {.remove = true, .upsert = true},      /* The same as an upsert. */
+        {.sort = J("{'a': 'up'}")},            /* An invalid sort. */
+        {.projection = J("{'a': 1, 'b': 0}")}, /* An invalid projection. */
+        {.array_filters = J("[{'x': 1}]")},    /* A filter that the update does not use. */
     };
     bson_t document;
 

@@ -176,7 +176,7 @@ CONTRACT(a_cursor_gives_every_untouched_document_once_while_others_are_written)
             CHECK(!seen[id]);
         found += id % 2 == 0 && !seen[id];
         seen[id] = true;
-        /* odd ones are changed and removed all over the collection, new ones come */
+        /* Changes and removes documents with odd ids in all parts of the collection. */
         BSON_APPEND_INT32(&filter, "_id", (step * 37 % COUNT) | 1);
         if (step % 20 == 0)
             CHECK_DONE(truce_remove(c->store, "many", &filter, WRITE_OPTIONS(.relaxed = true), NULL,

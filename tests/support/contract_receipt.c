@@ -4,13 +4,17 @@
 const int contract_receipt_cases = 1;
 
 struct slip {
-    truce_receipt base; /* first */
+    /* The first member, so that the receipt can be cast. */
+    truce_receipt base;
     struct contract *c;
-    const bson_t *expected; /* the expected document; NULL: none */
-    const bson_t *after;    /* NULL: none is made */
+    /* The expected document before the writes; NULL if there must be none. */
+    const bson_t *expected;
+    /* The document that the receipt makes; NULL if it makes none. */
+    const bson_t *after;
     int64_t inserted, modified, removed;
     size_t count;
-    bool document; /* there was one */
+    /* The store passed a document to `make`. */
+    bool document;
 };
 
 static bool agrees(truce_receipt *receipt, const bson_t *before)
@@ -169,7 +173,8 @@ CONTRACT(a_receipt_passes_by_a_validator)
     CHECK_HOLDS("slips", "[{'_id': 's'}]");
     slip = slip_of(c, "{'_id': 's'}", "{'_id': 's', 'n': 1}");
     CHECK_REFUSED(TRUCE_NOT_FOUND, 0, modify(&slip, "{'_id': 6}", "{'$inc': {'v': 1}}", false));
-    CHECK_HOLDS("slips", "[{'_id': 's'}]"); /* nothing was done */
+    /* The writes had no effect. */
+    CHECK_HOLDS("slips", "[{'_id': 's'}]");
 }
 
 CONTRACT(refuses_receipts_that_the_store_cannot_make)

@@ -10,12 +10,14 @@ const int contract_rewrite_cases = 1;
 
 /* A rewrite of several keys, and the documents that it saw. */
 struct rewriting {
-    truce_rewrite base; /* first */
-    /* the document for each key; NULL: unchanged */
+    /* The first member, so that the rewrite can be cast. */
+    truce_rewrite base;
+    /* The new document for each key; NULL leaves it unchanged. */
     const bson_t *const *wanted;
     const bson_t *seen[8];
     truce_status refused[8];
-    uint32_t code; /* of the last refusal */
+    /* The code of the last refusal. */
+    uint32_t code;
     struct contract *c;
     int begun;
 };
@@ -104,7 +106,8 @@ CONTRACT(a_rewrite_sees_the_stored_documents_and_stores_its_own)
         CHECK_BSON(J("{'_id': 1, 'k': 5, 'a': 1}"), r.seen[0]);
         CHECK_BSON(J("{'_id': 2, 'k': 6, 'a': 2}"), r.seen[2]);
         CHECK(!r.seen[1] && !r.seen[3]);
-        CHECK_BSON(wanted[0], r.seen[4]); /* by value, and as the rewriting itself left it */
+        /* The double 5.0 finds the key 5, and the rewrite sees its own result. */
+        CHECK_BSON(wanted[0], r.seen[4]);
         CHECK_INT(r.begun, >=, 1);
     }
     CHECK_HOLDS("things", "[{'_id': 1, 'k': 5, 'a': 3, 'b': [1]}, {'_id': 2, 'k': 6, 'a': 2}, "
@@ -202,7 +205,8 @@ CONTRACT(refuses_an_invalid_document_of_a_rewrite_alone)
 /* ---- many at once ---- */
 
 struct counting {
-    truce_rewrite base; /* first */
+    /* The first member, so that the rewrite can be cast. */
+    truce_rewrite base;
     truce_store *store;
 };
 

@@ -9,7 +9,8 @@
 
 const int contract_snapshot_cases = 1;
 
-#define MANY 1500 /* more than a cursor fetches at once */
+/* A number of documents that a cursor does not fetch at once. */
+#define MANY 1500
 
 /* The consistency of a server's cursor depends on the server. */
 static bool shows_moments(struct contract *c)
@@ -20,7 +21,7 @@ static bool shows_moments(struct contract *c)
     return false;
 }
 
-/* Opens the snapshot, which a server may refuse; NULL: skipped. */
+/* Opens a snapshot. If the server refuses it, skips the test and returns NULL. */
 static truce_store *view_of(struct contract *c)
 {
     truce_store *view = NULL;
@@ -123,7 +124,9 @@ CONTRACT(a_cursor_shows_documents_that_move_and_go_where_they_were)
         REQUIRE(bson_iter_init_find(&iter, document, "_id"));
         CHECK(!seen[bson_iter_int32(&iter)]);
         seen[bson_iter_int32(&iter)] = 1;
-        if (++number == 100) { /* some seen documents come again, and some later ones disappear */
+        /* Moves some documents that were read to the end of the order, and removes some later
+         * ones. */
+        if (++number == 100) {
             CHECK_DONE(truce_update(c->store, "c", J("{'k': {'$lt': 50}}"),
                                     J("{'$inc': {'k': 1000}}"), WRITE_OPTIONS(.multi = true), NULL,
                                     &c->error));
@@ -179,7 +182,7 @@ CONTRACT(a_join_reads_the_snapshot_of_its_input)
     if (!shows_moments(c))
         return;
     fill_many(c, "c");
-    /* each document would find those that were merged before it */
+    /* Without a snapshot, each document would find those that were merged before it. */
     run_pipeline(c, c->store, "c",
                  "[{'$match': {'_id': {'$lt': 300}}}, {'$lookup': {'from': 'd', 'pipeline': [], "
                  "'as': 'others'}}, {'$project': {'n': {'$size': '$others'}}}, "
@@ -197,7 +200,8 @@ CONTRACT(a_join_reads_the_snapshot_of_its_input)
     }
     truce_cursor_close(cursor);
     CHECK_INT(joined, ==, 300);
-    /* a union of a collection with itself counts it twice, whatever is written between */
+    /* A union of a collection with itself has each document twice, whatever is written during the
+     * read. */
     CHECK_DONE(
         truce_aggregate(c->store, "c", J("[{'$unionWith': 'c'}]"), NULL, &cursor, &c->error));
     CHECK_INT(read_and_insert(c, cursor, "c"), ==, 2 * MANY);

@@ -281,7 +281,8 @@ CONTRACT(an_insert_is_validated_as_the_stored_document)
     truce_commit *commit;
 
     contract_fill(c, "a", STORY);
-    validate(c, "{'n': {'$exists': true}}"); /* no stub has it */
+    /* No stub has this field. */
+    validate(c, "{'n': {'$exists': true}}");
     commit = begin(c);
     CHECK_DONE(truce_commit_apply(commit, &c->error));
     truce_commit_free(commit);

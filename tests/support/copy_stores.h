@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_COPY_STORES_H
 #define TRUCE_TESTS_SUPPORT_COPY_STORES_H
 
-/* Stores to be copied, and a comparison of two stores that is not the one under test. */
+/* Stores to copy, and a comparison of two stores that does not use the code under test. */
 #include "tests/support/test.h"
 #include "truce/truce.h"
 

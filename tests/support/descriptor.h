@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Writes the path of the file that the descriptor is open on; "": it is not known. */
+/* Writes the path of the descriptor's file, or "" if it is not known. */
 static inline void descriptor_path(int file, char *path, size_t size)
 {
     char link[40];

@@ -13,9 +13,12 @@
 #define SECTOR    512
 
 struct change {
-    int64_t offset; /* of a write; the new size of a truncation */
-    int size;       /* -1: a truncation */
-    bool lost;      /* it never reaches the disk */
+    /* The position of a write, or the new size of a truncation. */
+    int64_t offset;
+    /* The number of bytes, or -1 for a truncation. */
+    int size;
+    /* The change never reaches the disk. */
+    bool lost;
     uint8_t *bytes;
 };
 
@@ -24,18 +27,27 @@ struct content {
     char name[512];
     uint8_t *durable;
     int64_t size, room;
-    struct change *changes; /* not synced yet, oldest first */
+    /* The changes that no sync has made durable, oldest first. */
+    struct change *changes;
     int count, changes_room;
-    int64_t synced; /* changes that were in the list before these */
-    int refusals;   /* syncs that lost something: each process that had it open then hears of it */
-    bool exists;    /* its directory entry is durable */
-    bool deleted;   /* it is gone, but its directory entry may come back */
+    /* The number of changes that were removed from the list. A sync remembers its beginning as a
+     * number of changes since the file was created. */
+    int64_t synced;
+    /* The number of syncs that lost changes. Each open descriptor reports each of them once. */
+    int refusals;
+    /* The directory entry of the file is durable. */
+    bool exists;
+    /* The file was removed. A power cut may bring it back until the directory is synced. */
+    bool deleted;
 };
 
 struct disk_file {
-    sqlite3_file base;       /* first */
-    struct content *content; /* NULL: not watched */
-    int heard;               /* of its refusals */
+    /* The first member, so that SQLite's pointer can be cast. */
+    sqlite3_file base;
+    /* NULL if the file is neither a database, nor a journal, nor a WAL. */
+    struct content *content;
+    /* The number of `refusals` that this descriptor has reported. */
+    int heard;
     sqlite3_file *real;
 };
 
@@ -51,7 +63,8 @@ static unsigned sync_us;
 static int64_t calls, cut_at, cut_later, fail_at, faults, cuts, states;
 static pid_t installer;
 static enum disk_fault fault;
-static const char *only; /* the suffix of the names of files with the fault; NULL: all */
+/* The fault happens only to files whose names end with this suffix. NULL means all files. */
+static const char *only;
 
 /* ---- content -------------------------------------------------------------------------------- */
 
@@ -85,7 +98,7 @@ static void apply(struct content *content, const struct change *change, int size
     memcpy(content->durable + change->offset, change->bytes, (size_t)size);
 }
 
-/* The first of them. */
+/* Removes the first `count` changes. */
 static void drop_changes(struct content *content, int count)
 {
     if (!count)
@@ -98,7 +111,8 @@ static void drop_changes(struct content *content, int count)
             (size_t)content->count * sizeof *content->changes);
 }
 
-/* Makes the writes before the sync began durable when it ends. */
+/* Called when a sync ends. Makes the changes durable that were recorded before it began (up to the
+ * number `until`). */
 static void make_durable(struct content *content, int64_t until)
 {
     int count = until > content->synced ? (int)(until - content->synced) : 0;
@@ -171,7 +185,8 @@ static void lose(struct content *content)
         content->changes[i].lost = true;
 }
 
-/* Returns the answer at each write and sync. Called under the mutex. */
+/* Counts a write or sync, and returns its SQLite result: an error if the power is cut or the fault
+ * is due. Called under the mutex. */
 static int next_call(struct content *content, bool is_sync)
 {
     calls++;
@@ -242,13 +257,16 @@ static int do_truncate(sqlite3_file *file, sqlite3_int64 size)
     return dead ? SQLITE_IOERR_TRUNCATE : real_of(file)->pMethods->xTruncate(real_of(file), size);
 }
 
+/* Makes the changes durable that were recorded before the sync began. Changes that are recorded
+ * while it waits are left to the next sync. */
 static int do_sync(sqlite3_file *file, int flags)
 {
     struct content *content = ((struct disk_file *)file)->content;
     int result = SQLITE_OK;
     int64_t until;
 
-    (void)flags; /* the real disk need not be synced: no real power cut is survived here */
+    /* The real file is not synced: the power cut is only simulated. */
+    (void)flags;
     if (!content)
         return SQLITE_OK;
     pthread_mutex_lock(&mutex);
@@ -295,7 +313,7 @@ static int do_check_lock(sqlite3_file *file, int *held)
     return real_of(file)->pMethods->xCheckReservedLock(real_of(file), held);
 }
 
-/* No size hints: they would change the file without a write. */
+/* Ignores size hints: the real VFS would change the size of the file, and the copy would not. */
 static int do_control(sqlite3_file *file, int operation, void *arg)
 {
     if (operation == SQLITE_FCNTL_SIZE_HINT || operation == SQLITE_FCNTL_CHUNK_SIZE)
@@ -355,6 +373,8 @@ static const sqlite3_io_methods methods = {
 
 /* ---- the VFS -------------------------------------------------------------------------------- */
 
+/* Opens a file. A removed file that is created again begins with a truncation, because its old
+ * content may come back. */
 static int do_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, int flags, int *out)
 {
     struct disk_file *file = (struct disk_file *)base;
@@ -395,7 +415,7 @@ static int do_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
     return dead ? SQLITE_IOERR_DELETE : real_vfs->xDelete(real_vfs, name, sync_directory);
 }
 
-/* tools/coverage adds up these lines. */
+/* Prints the numbers of cuts and states. tools/coverage adds up these lines. */
 static void report_cuts(void)
 {
     if (getpid() == installer && cuts)
@@ -560,6 +580,8 @@ static void shuffle(int *order, int count, struct random *random)
     }
 }
 
+/* Applies a random part of the unsynced changes, in order or shuffled. Each write is whole,
+ * missing, or torn; each truncation happens or not. */
 static void survive(struct content *content, struct random *random)
 {
     int *order = malloc(((size_t)content->count + 1) * sizeof *order);
@@ -590,7 +612,8 @@ static void write_file(const struct content *content, const char *directory)
     close(file);
 }
 
-/* A name whose creation or removal is not durable exists or not, at random. */
+/* Returns whether the file exists after the cut. If its creation or removal is not durable, the
+ * result is random. */
 static bool name_survives(const struct content *content, struct random *random)
 {
     if (content->exists == !content->deleted)

@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_EARLY_CLOCK_H
 #define TRUCE_TESTS_SUPPORT_EARLY_CLOCK_H
 
-/* An environment whose wall clock shows an hour before now: a transaction that is posted in it can
- * have an expiry that has passed for everyone else. */
+/* An environment whose wall clock shows the time of an hour ago. A transaction that is posted in it may have an
+ * expiry that has passed for all other threads. */
 #include <stddef.h>
 #include <sys/random.h>
 #include <time.h>
@@ -47,7 +47,7 @@ static inline uint64_t early_entropy(void *arg)
     return drawn;
 }
 
-/* This thread uses the environment until truce__environment_use(NULL). */
+/* Makes this thread use the environment until truce__environment_use(NULL). */
 static inline void early_clock_use(void)
 {
     static const struct environment environment = {.wall_ms = early_wall,

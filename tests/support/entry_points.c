@@ -700,7 +700,8 @@ static truce_status in_snapshot(struct given *g, in_snapshot_function *function)
     truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.collection = "things"});
     truce_tree_snapshot *snapshot;
     truce_tree_edit *edit;
-    truce_status status = truce_tree_begin(tree, NULL, &edit, &g->error); /* makes it */
+    /* Beginning an edit creates the tree. */
+    truce_status status = truce_tree_begin(tree, NULL, &edit, &g->error);
 
     if (!status)
         status = truce_tree_open(tree, NULL, &snapshot, &g->error);

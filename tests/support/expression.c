@@ -7,7 +7,8 @@
 struct outcome {
     truce_status status;
     bson_error_t error;
-    bson_t result; /* {r: the result} */
+    /* {r: the result}. */
+    bson_t result;
 };
 
 static void evaluate(const char *text, const char *document_text, struct outcome *outcome)

@@ -1,9 +1,8 @@
 /* One thread serves each connection: it reads a message, finds its command, and writes the answer.
  *
  *     OP_QUERY (2004)  the first handshake of a connection    -> OP_REPLY (1)
- *     OP_MSG (2013)    all else; documents that come after the command ("inserts" and the like) are
- *                      put into it                            -> OP_MSG
- */
+ *     OP_MSG (2013)    all else; the documents of other sections ("inserts" and so on) are put
+ *                      into the command                       -> OP_MSG */
 #include "tests/support/fake.h"
 
 #include <arpa/inet.h>
@@ -30,10 +29,12 @@ struct fake {
     void *arg;
     int listener, port, upstream;
     pthread_t accepter;
-    pthread_mutex_t mutex; /* over all below */
+    /* Protects the fields below. */
+    pthread_mutex_t mutex;
     pthread_cond_t gone;
     bson_t *commands[REMEMBERED];
-    int ends[MAX_CONNECTIONS]; /* 0: none */
+    /* The sockets of the connections; 0 means free. */
+    int ends[MAX_CONNECTIONS];
     int count, connections;
     bool stopping, frozen, dead;
 };
@@ -41,7 +42,8 @@ struct fake {
 struct connection {
     struct fake *fake;
     int end, number;
-    int upstream; /* the connection to the upstream server; 0: not yet */
+    /* The connection to the upstream server; 0 means not connected yet. */
+    int upstream;
 };
 
 static bool move_bytes(int end, uint8_t *bytes, size_t size, bool out)
@@ -137,7 +139,7 @@ static void append_section(bson_t *command, const struct wire_section *section)
     bson_append_array_end(command, &list);
 }
 
-/* Returns the command in the message, with the documents after it; initialised. */
+/* Returns the command in the message, with the documents of the other sections; initialized. */
 static bool take_command(const uint8_t *message, uint32_t size, bson_t *command)
 {
     struct wire_request request = {0};

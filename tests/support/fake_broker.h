@@ -12,11 +12,14 @@
 
 struct fake_message {
     char *body, *id;
-    bson_t *headers; /* NULL: none */
-    int64_t time_ms; /* 0: none */
+    /* NULL if the message has no headers. */
+    bson_t *headers;
+    /* 0 if the message has no time. */
+    int64_t time_ms;
     int32_t partition;
     int64_t offset;
-    /* of the queue: delivered on the open connection; delivered before; acknowledged */
+    /* Only for a queue: the message was delivered on the open connection, was delivered before, was
+     * acknowledged. */
     bool out, again, done;
 };
 
@@ -24,19 +27,23 @@ struct fake_broker {
     bool log;
     struct fake_message messages[FAKE_MESSAGES_MAX];
     size_t count;
-    int64_t offsets[FAKE_PARTITIONS_MAX]; /* of the next message that is put */
-    int64_t next[FAKE_PARTITIONS_MAX];    /* of the open connection */
-    /* The call of this number fails with the status, from 1; 0: none. */
+    /* The offset of the next message that is added to each partition. */
+    int64_t offsets[FAKE_PARTITIONS_MAX];
+    /* The offset that the open connection reads next in each partition. */
+    int64_t next[FAKE_PARTITIONS_MAX];
+    /* The number of calls, and the number of the call (from 1) that fails with `status`; 0 means
+     * none. */
     uint64_t calls, fails_at;
     truce_status status;
     /* The published messages. */
     char *published[FAKE_MESSAGES_MAX];
     char *published_to[FAKE_MESSAGES_MAX], *published_id[FAKE_MESSAGES_MAX];
-    char *published_key[FAKE_MESSAGES_MAX]; /* the key of the order; NULL: none */
-    /* how many were confirmed when the message was published */
+    /* The key by which the broker orders messages, or NULL. */
+    char *published_key[FAKE_MESSAGES_MAX];
+    /* The number of messages that were confirmed when the message was published. */
     size_t published_after[FAKE_MESSAGES_MAX];
     size_t published_count, confirmed;
-    /* The positions that were acknowledged; of the log. */
+    /* Only for a log: the acknowledged positions. */
     int64_t acknowledged[FAKE_PARTITIONS_MAX];
 };
 

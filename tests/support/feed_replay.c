@@ -128,7 +128,8 @@ static void do_entry(truce_store *store, const struct feed_entry *entry)
         truce_write_result_release(&result);
         bson_destroy(filter);
         break;
-    case FEED_DROP: /* the removed documents were reported when they were inserted */
+    /* The removed documents were reported when they were inserted. */
+    case FEED_DROP:
         CHECK_OK(truce_collection_drop(store, entry->collection, &error), error);
         break;
     case FEED_RENAME:

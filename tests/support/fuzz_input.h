@@ -2,8 +2,8 @@
 #define TRUCE_TESTS_SUPPORT_FUZZ_INPUT_H
 
 /*
- * A fuzzer's input read as a sequence of decisions, so that its mutations change the shape of a
- * document and not the length prefixes of its bytes. A used-up input decides 0 forever.
+ * Reads a fuzzer's input as a sequence of decisions. Its mutations then change the shape of a
+ * document, and not the length prefixes of its bytes. At the end of the input, all decisions are 0.
  */
 #include <bson/bson.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct fuzz_input {
 };
 
 uint8_t fuzz_byte(struct fuzz_input *input);
-/* 0 .. bound - 1 */
+/* Returns a number from 0 to bound - 1. */
 uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound);
 
 /* One of the elements of an array. */

@@ -44,8 +44,8 @@ static inline truce_status half_commit_add(truce_commit *commit, bson_error_t *e
     return status;
 }
 
-/* Applies the commit to a store that truce_fault_wrap made: it fails from its write of that
- * number on. False: it has fewer writes. */
+/* Applies the commit to a store of truce_fault_wrap, whose write number `at` and all later writes
+ * fail. Returns false if the commit has fewer writes. */
 static inline bool half_commit_end_at(truce_store *store, uint64_t at)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .deadline_ms = 1};

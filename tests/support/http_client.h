@@ -8,7 +8,7 @@
 
 /* A response. */
 struct http_reply {
-    /* 0: the connection ended without a response. */
+    /* The status code; 0 means that the connection ended without a response. */
     int code;
     /* The lines of the headers, and the body, each with a NUL at its end. */
     char *head, *body;
@@ -17,20 +17,20 @@ struct http_reply {
 
 /* Returns a socket that is connected to server_http(server). */
 int http_dial(void);
-/* Sends bytes as they are. */
+/* Sends the string as it is. */
 bool http_send_text(int socket, const char *text);
-/* Sends a request with the Host of the server. `headers`: further lines, each with its end; `body`
- * NULL: none. */
+/* Sends a request with the Host of the server. `headers` has more header lines, each with its line
+ * end, or is NULL. `body` may be NULL. */
 bool http_send_request(int socket, const char *method, const char *path, const char *headers,
                        const char *body);
-/* Receives one response; `is_head`: it has no body. Release it. */
+/* Receives one response. If `is_head` is true, it has no body. The caller releases it. */
 struct http_reply http_receive(int socket, bool is_head);
 void http_release(struct http_reply *reply);
 
-/* Sends a POST of that body on `socket`, or (-1) on a connection of its own. */
+/* Sends a POST with the body on `socket`, or on a new connection if `socket` is -1. */
 struct http_reply http_post(int socket, const char *path, const char *headers, const char *body);
-/* Sends the request on a connection of its own and checks the code of HTTP. The body of an error
- * must be a document with `ok`, `errmsg`, `code`, and `status`. */
+/* Sends the request on a new connection and checks the HTTP status code. The body of an error must
+ * be a document with `ok`, `errmsg`, `code`, and `status`. */
 void http_check(const char *file, int line, const char *method, const char *path,
                 const char *headers, const char *body, int code, const char *contains);
 

@@ -8,8 +8,10 @@
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
-static char store[300]; /* of the running test */
-static char job[64];    /* the id that was printed last */
+/* The URI of the store of the running test. */
+static char store[300];
+/* The id of the job that was printed last. */
+static char job[64];
 
 static inline void jobs_check(int line, const char *file, const struct command *c, int code,
                               const char *out, const char *err)

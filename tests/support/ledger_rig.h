@@ -11,15 +11,16 @@
     } while (0)
 #define ANY INT64_MIN
 
-/* Some servers check a unique index over two fields of one array differently: there numbers have
- * to be documents. */
+/* Runs the test on every setting, unless the server under test checks a unique index over two
+ * fields of one array differently: numbers must then be documents. */
 static inline void everywhere(setting_function *function)
 {
     if (book_has_slots() || !server_under_test() || !test_excused("ledger_numbers"))
         on_every_setting(function);
 }
 
-/* bank: the outside; a and b: no overdraft; a has 1,000 */
+/* Opens three accounts: `bank`, which may have any balance, and `people:a` and `people:b`, which
+ * cannot be overdrawn. Then moves 1,000 from the bank to `people:a`. */
 static inline truce_ledger *begin(truce_store *store)
 {
     truce_ledger *ledger = book_ledger(store);

@@ -103,7 +103,8 @@ struct killing {
     char path[400];
     int answers[2];
     pid_t workers[WORKERS_MAX];
-    int next[WORKERS_MAX]; /* the number after the last answer */
+    /* For each worker, the number after that of the last reply. */
+    int next[WORKERS_MAX];
 };
 
 _Noreturn static void step_from(const struct killing *killing, int worker)
@@ -135,8 +136,8 @@ static void kill_worker(struct killing *killing, int worker)
     waitpid(killing->workers[worker], NULL, 0);
 }
 
-/* Reads the next answer, and notes it. A worker that was killed after an answer leaves its step
- * to the next one, which reports it again. */
+/* Reads and records the next acknowledgement. A worker that was killed after it may leave the step
+ * to the next worker, which then acknowledges the step again. */
 static bool hear(struct killing *killing, struct answer *answer)
 {
     if (read(killing->answers[0], answer, sizeof *answer) != sizeof *answer)
@@ -148,7 +149,7 @@ static bool hear(struct killing *killing, struct answer *answer)
     return true;
 }
 
-/* Reads all answers of a worker that was killed: the next worker begins after them. */
+/* Reads all acknowledgements of a killed worker. The next worker begins after them. */
 static long hear_all(struct killing *killing)
 {
     struct pollfd more = {.fd = killing->answers[0], .events = POLLIN};
@@ -160,7 +161,8 @@ static long hear_all(struct killing *killing)
     return heard;
 }
 
-/* Each is killed after a few answers. */
+/* Starts the workers, and kills and replaces each of them after ANSWERS_EACH acknowledgements,
+ * until `answers` were read. */
 static void play(struct killing *killing, long answers)
 {
     struct answer answer;

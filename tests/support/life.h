@@ -2,13 +2,12 @@
 #define TRUCE_TESTS_SUPPORT_LIFE_H
 
 /*
- * The life of a file that ends badly: workers do step after step, their acknowledgements are noted,
- * and then
+ * The crash tests of a file: workers run steps, their acknowledgements are recorded, and then
  *
- *     the power goes     at a random write or sync; a possible state of the disk is opened again,
- *                        several times
- *     they are killed    processes, with -9 and all the time; the file is opened again after so
- *                        many answers
+ *     the power is cut   at a random write or sync; several possible states of the disk are opened
+ *                        again
+ *     they are killed    the workers are processes that are killed with -9 all the time; the file
+ *                        is opened again after `answers` acknowledgements
  *
  * Then the file is checked.
  */
@@ -20,17 +19,18 @@
 
 struct life {
     int workers;
-    bool (*begin)(truce_store *store); /* false: it failed, and reported why */
-    /* Returns the acknowledged number, above zero; 0: nothing was acknowledged; below: this
-     * worker does no more. A process that follows a killed one repeats the step that had no
-     * answer. */
+    /* Prepares the store. Returns false if it fails; it has then failed the test. */
+    bool (*begin)(truce_store *store);
+    /* Returns the acknowledged number, which is above zero; 0 if nothing was acknowledged; a
+     * negative number if the worker ends. A process that replaces a killed one repeats the step
+     * that had no reply. */
     int64_t (*step)(truce_store *store, int worker, int number);
-    /* receives an acknowledged number of a step; called from several threads */
+    /* Receives the acknowledged number of a step. Several threads may call it. */
     void (*reported)(int worker, int64_t answer);
     void (*judge)(truce_store *store);
 };
 
-/* The disk that can be cut, once for a program, before any store is opened. */
+/* Installs the simulated disk. Called once for a program, before any store is opened. */
 void life_install(void);
 
 void life_power_cut(const struct life *life, struct random *random);

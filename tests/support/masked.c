@@ -5,7 +5,8 @@
 
 static const struct {
     uint32_t capability;
-    const char *word; /* in the arguments of a call that needs it */
+    /* A string in the arguments of each call that needs the capability. */
+    const char *word;
 } words[] = {
     {TRUCE_CAN_ITEM_UPDATE, "\"$update\""},
     {TRUCE_CAN_ARRAY_FILTERS, "arrayFilters"},

@@ -8,13 +8,18 @@
 #include "query/sort/spill_file.h"
 
 struct memory_spills {
-    int opened, freed, open_most; /* how many in total; how many at once */
-    size_t bytes;                 /* written, all together */
-    int fail_at;                  /* the n-th call of any kind fails with TRUCE_IO; 0: none does */
+    /* The number of spills that were opened and freed, and the maximum number that was open at
+     * once. */
+    int opened, freed, open_most;
+    /* The number of bytes written to all spills. */
+    size_t bytes;
+    /* The call of this number, of any kind, fails with TRUCE_IO. 0 means none. */
+    int fail_at;
     int calls;
 };
 
-/* For spill_options.open and aggregate_environment.spill; `arg` is a struct memory_spills. */
+/* Opens a spill; used as spill_options.open and aggregate_environment.spill. `arg` is a struct
+ * memory_spills. */
 truce_status memory_spill_open(void *arg, struct spill **spill, bson_error_t *error);
 
 #endif

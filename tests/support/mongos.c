@@ -266,7 +266,7 @@ const char *mongos_uri(struct mongos *mongos, const struct mongos_layout *layout
     snprintf(uri, sizeof uri, "%s", fake_uri(mongos->fake, ""));
     uri[strlen(uri) - strlen("/db?")] = 0;
     snprintf(mongos->uri, sizeof mongos->uri, "%s/%s?retryWrites=false", uri,
-             mongos->database); /* the server behind cannot */
+             mongos->database); /* The upstream server has no retryable writes. */
     return mongos->uri;
 }
 

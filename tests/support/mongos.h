@@ -15,18 +15,20 @@
 #include "truce/store.h"
 
 struct mongos_layout {
-    const char *collection, *key; /* {"student_id": 1}; NULL: the end of the list */
+    /* A collection and its shard key as JSON, for example {"student_id": 1}. A NULL collection ends
+     * the list. */
+    const char *collection, *key;
 };
 
 struct mongos;
 
 struct mongos *mongos_start(void);
-/* Opens the cluster of an empty database with these layouts, which are borrowed. Every client of
- * the one before must be gone. */
+/* Switches to a new, empty database with these layouts, which are borrowed, and returns its URI at
+ * the router. All clients of the last call must be closed before. */
 const char *mongos_uri(struct mongos *mongos, const struct mongos_layout *layouts);
-/* Returns how many requests were refused. */
+/* Returns the number of refused requests. */
 int mongos_refused(const struct mongos *mongos);
-/* Every client must be gone before this call. */
+/* Stops the cluster. All clients must be closed before. */
 void mongos_stop(struct mongos *mongos);
 
 #endif

@@ -9,10 +9,12 @@
 #include "base/environment.h"
 
 static atomic_llong no_sleep_ms = 1700000000000;
-static atomic_llong no_sleep_skew_ms; /* how far the wall clock of the calling process is ahead */
+/* The difference of the wall clock of this process to the sum of sleeps, in ms. */
+static atomic_llong no_sleep_skew_ms;
 static atomic_ullong no_sleep_drawn;
 
-static const char *_Atomic no_sleep_clock; /* the name of the monotonic clock; NULL: none */
+/* The name of the monotonic clock, or NULL. */
+static const char *_Atomic no_sleep_clock;
 
 static int64_t no_sleep_wall(void *arg)
 {
@@ -48,7 +50,7 @@ static const char *no_sleep_name(void *arg)
     return atomic_load(&no_sleep_clock);
 }
 
-/* This thread uses the environment until truce__environment_use(NULL). */
+/* Makes this thread use the environment until truce__environment_use(NULL). */
 static inline void no_sleep_use(void)
 {
     static const struct environment environment = {NULL,        no_sleep_wall, no_sleep_monotonic,
@@ -57,7 +59,7 @@ static inline void no_sleep_use(void)
     truce__environment_use(&environment);
 }
 
-/* Starts the environment from its beginning. */
+/* Resets the clocks and the random numbers, and makes this thread use the environment. */
 static inline void no_sleep_begin(void)
 {
     atomic_store(&no_sleep_ms, 1700000000000);

@@ -5,7 +5,7 @@
  *     client --> [ pump TO_SERVER ] --> server
  *     client <-- [ pump TO_CLIENT ] <-- server
  *
- * Whether an answer counts is decided by the request before it on the same connection.
+ * A reply is counted if the request before it on the same connection was counted.
  */
 #include "tests/support/proxy.h"
 
@@ -27,23 +27,28 @@
 struct proxy {
     int listener, port, server_port;
     pthread_t accepter;
-    pthread_mutex_t mutex; /* over all below */
+    /* Protects the fields below. */
+    pthread_mutex_t mutex;
     pthread_cond_t changed;
     enum proxy_fault fault;
     enum proxy_direction direction;
     uint64_t at, count[2];
     const bson_t *say, *then;
     const char *only;
-    uint32_t place, change; /* of PROXY_SAY_CHANGED */
+    /* The field and the change of PROXY_SAY_CHANGED. */
+    uint32_t place, change;
     bool hit, stopping, holding;
     int held, pumps;
 };
 
 struct link {
     struct proxy *proxy;
-    int ends[2]; /* the client's, the server's */
-    bool counts; /* the last request was no handshake */
-    int users;   /* pumps that are still there; under the proxy's mutex */
+    /* The sockets of the client and of the server. */
+    int ends[2];
+    /* The last request was counted, so its reply is counted, too. */
+    bool counts;
+    /* The number of pumps that still run; protected by the proxy's mutex. */
+    int users;
 };
 
 struct pump {
@@ -84,7 +89,8 @@ static uint8_t *read_message(int from, uint32_t *size)
 
     if (!read_whole(from, head, sizeof(head)))
         return NULL;
-    memcpy(&length, head, sizeof(length)); /* little endian, as the machine */
+    /* The length is little-endian, as is the machine. */
+    memcpy(&length, head, sizeof(length));
     if (length < 16 || length > MESSAGE_MAX)
         return NULL;
     message = malloc(length);
@@ -97,10 +103,11 @@ static uint8_t *read_message(int from, uint32_t *size)
     return message;
 }
 
-/* The body of an OP_MSG; false: it is another message. */
+/* Sets `body` to the body of an OP_MSG. Returns false for another message. */
 static bool body_of(const uint8_t *message, uint32_t size, bson_t *body)
 {
-    const size_t head = 16 + 4 + 1; /* the header, flags, the kind of the section */
+    /* The header, the flags, and the kind of the section. */
+    const size_t head = 16 + 4 + 1;
     uint32_t operation, length;
 
     memcpy(&operation, message + 12, sizeof operation);
@@ -110,14 +117,15 @@ static bool body_of(const uint8_t *message, uint32_t size, bson_t *body)
     return length <= size - head && bson_init_static(body, message + head, length);
 }
 
-/* True for a request that belongs to connections, not to their use. */
+/* Returns whether a request concerns the connection itself: a handshake, a heartbeat, or
+ * endSessions. */
 static bool is_handshake(const bson_t *body)
 {
     return bson_has_field(body, "hello") || bson_has_field(body, "isMaster") ||
            bson_has_field(body, "ismaster") || bson_has_field(body, "endSessions");
 }
 
-/* Only messages by OP_MSG count: others are handshakes. */
+/* Returns whether the request is counted. Only an OP_MSG is counted: others are handshakes. */
 static bool counts(const struct proxy *proxy, const uint8_t *message, uint32_t size)
 {
     bson_t body;
@@ -176,8 +184,8 @@ static void hold(struct proxy *proxy)
     pthread_mutex_unlock(&proxy->mutex);
 }
 
-/* Sends a message to the client, as the server's answer to this message, or instead of this
- * answer. */
+/* Sends a reply to the client: as the server's reply to `message`, or instead of `message` if that
+ * is a reply. */
 static bool say_to_client(struct pump *pump, const uint8_t *message, const bson_t *said)
 {
     uint32_t head[5] = {(uint32_t)(sizeof head + 1 + said->len), 1, 0, 2013, 0};
@@ -217,7 +225,7 @@ static bool say_changed(struct pump *pump, const uint8_t *message, uint32_t size
     return sent;
 }
 
-/* False: the connection has ended. */
+/* Passes on a message, with the fault if it is due. Returns false if the connection has ended. */
 static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
 {
     const bson_t *say;
@@ -236,8 +244,9 @@ static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
     if (fault == PROXY_HOLD)
         hold(pump->link->proxy);
     passed = write_whole(to, message, fault == PROXY_HALF ? size / 2 : size);
+    /* Waits until the server has executed the command. */
     if (fault == PROXY_DELAY)
-        truce__clock_sleep_ms(100); /* the server executes the command */
+        truce__clock_sleep_ms(100);
     if (fault == PROXY_DELAY || fault == PROXY_HOLD)
         let_go(pump->link->proxy);
     return passed && fault != PROXY_HALF && fault != PROXY_AFTER;

@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_QUEUE_RIG_H
 #define TRUCE_TESTS_SUPPORT_QUEUE_RIG_H
 
-/* The common part of the tests of the job queue. A lease here is short, and no test depends on
- * its end coming soon. */
+/* The common part of the tests of the job queue. RIG_LEASE_MS is short, but no test fails if a
+ * lease ends later. */
 #include "base/clock.h"
 #include "patterns/queue/queue.h"
 #include "tests/support/bank.h"
@@ -57,7 +57,7 @@ static inline truce_job *rig_claim(truce_queue *queue)
     return job;
 }
 
-/* Waits for a job that becomes ready later; bounded, and slow machines only wait longer. */
+/* Claims a job that becomes ready later. Fails the test if this takes more than about a minute. */
 static inline truce_job *rig_claim_later(truce_queue *queue)
 {
     truce_job *job = NULL;
@@ -82,7 +82,7 @@ static inline void rig_no_job(truce_queue *queue)
     truce_job_free(job);
 }
 
-/* Its text is not borrowed: it is compared at once. */
+/* Checks the state of a job. */
 static inline void rig_state(truce_queue *queue, const bson_oid_t *id, const char *expected,
                              const char *file, int line)
 {

@@ -142,7 +142,7 @@ static bson_decimal128_t random_decimal(struct random *random)
     char text[64];
 
     switch (truce__random_below(random, 5)) {
-    case 0: /* any bits, also those that are not canonical */
+    case 0: /* Any bits, also those that are not canonical. */
         return number;
     case 1:
         snprintf(text, sizeof text, "%.17g", ldexp(random_double(random), 0));
@@ -202,7 +202,8 @@ static void random_scalar(struct random *random, bson_t *document, const char *k
     bson_decimal128_t decimal;
     bson_oid_t oid;
     bson_t *scope;
-    const char *word = PICK(random, texts); /* the macros of libbson read it twice */
+    /* A variable, because the macros of libbson evaluate their argument twice. */
+    const char *word = PICK(random, texts);
     char text[16];
     int length;
 

@@ -12,7 +12,7 @@
 /* Appends one element of a random type; at most `depth` levels of containers. */
 void random_append(struct random *random, bson_t *document, const char *key, unsigned depth);
 
-/* A document of up to four fields named a, b, c, d or 0, 1; bson_destroy it. */
+/* Returns a document of up to four fields named a, b, c, d or 0, 1. The caller destroys it. */
 bson_t *random_document(struct random *random, unsigned depth);
 
 #endif

@@ -7,14 +7,14 @@
 #define BELOW(n)   truce__random_below(random, n)
 #define PICK(pool) ((pool)[BELOW(sizeof(pool) / sizeof((pool)[0]))])
 
-/* "s" has no arrays, so that some indexes have one key for each document */
+/* The collection "s" has no arrays, so that some indexes have one key for each document. */
 static const char *const collections[] = {"x", "x", "x", "y", "s"};
 static bool without_arrays;
 static const char *const fields[] = {"a", "b", "c", "d"};
 static const char *const paths[] = {"a",   "b",   "c",   "d",     "a.b", "a.c", "b.a",
                                     "b.c", "c.a", "a.0", "a.b.c", "_id", "d"};
 
-/* libbson's macros evaluate their arguments twice; these evaluate them once. */
+/* The macros of libbson evaluate their arguments twice; these functions evaluate them once. */
 static void put_text(bson_t *document, const char *key, const char *text)
 {
     bson_append_utf8(document, key, -1, text, -1);
@@ -299,7 +299,8 @@ static void append_update(struct random *random, bson_t *operation)
     BSON_APPEND_DOCUMENT_BEGIN(operation, "update", &update);
     switch (without_arrays ? 7 + BELOW(5) : BELOW(12)) {
     case 0:
-        append_fields(random, &update, 2); /* a replacement */
+        /* A replacement. */
+        append_fields(random, &update, 2);
         break;
     case 1:
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$unset", &inner);
@@ -456,7 +457,8 @@ static void make_modify(struct random *random, bson_t *operation)
     BSON_APPEND_BOOL(operation, "new", BELOW(2));
 }
 
-/* [{$match}, {$sort}, one more stage, {$sort}] */
+/* Makes an aggregate: [{$match}, {$sort}, {$limit}, another stage, {$sort}], in which $limit and
+ * the last $sort may be missing. */
 static void make_aggregate(struct random *random, bson_t *operation)
 {
     put_text(operation, "path", PICK(fields));

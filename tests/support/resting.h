@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_RESTING_H
 #define TRUCE_TESTS_SUPPORT_RESTING_H
 
-/* Connections of an engine that rest between two reads (src/engine/reader_pool.c). */
+/* Connections of an engine that keep their snapshot between two reads, or "rest"
+ * (src/engine/reader_pool.c). */
 #include <stdatomic.h>
 #include <stdbool.h>
 

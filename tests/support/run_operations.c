@@ -48,7 +48,7 @@ static int32_t reason(const bson_error_t *error)
     switch (error->code) {
     case CODE_DUPLICATE_KEY:
     case CODE_CANNOT_INDEX_PARALLEL_ARRAYS:
-    case 16746: /* an ambiguous field */
+    case 16746: /* The error of an ambiguous field. */
         return 1;
     default:
         return (int32_t)error->code;

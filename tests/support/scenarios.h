@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_SCENARIOS_H
 #define TRUCE_TESTS_SUPPORT_SCENARIOS_H
 
-/* The small cases of the commit protocol, those of its models: the concurrent writes of each
- * client. */
+/* Small cases of the commit protocol, the same as in its formal models. A scenario gives the
+ * concurrent writes of each client. */
 #include "sim/sim.h"
 
 extern const struct sim_scenario scenarios[];

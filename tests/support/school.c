@@ -40,7 +40,7 @@ static truce_status open_accounts(truce_store *store, bson_error_t *error)
             .kind = TRUCE_WRITE_INSERT, .collection = "accounts", .document = &documents[i]};
     }
     status = truce_bulk(store, writes, SCHOOL_ACCOUNTS, &options, outcomes, error);
-    /* another process was faster */
+    /* DUPLICATE means that another process has created the accounts. */
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 

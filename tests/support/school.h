@@ -2,7 +2,7 @@
 #define TRUCE_TESTS_SUPPORT_SCHOOL_H
 
 /*
- * Work whose result can be judged after any interruption, for the crash tests of the file: store.
+ * Work whose result can be checked after any interruption, for the crash tests of the file: store.
  *
  * Each worker does the same round again and again, and notes each acknowledged write:
  *
@@ -22,11 +22,13 @@
 
 #define SCHOOL_WORKERS_MAX 64
 #define SCHOOL_ACCOUNTS    8
-#define SCHOOL_MONEY       1000 /* in each account at the beginning */
+/* The money in each account at the beginning. */
+#define SCHOOL_MONEY 1000
 
-/* The acknowledged numbers; processes may share them. */
+/* The acknowledged numbers. Processes may share them. */
 struct school_notes {
-    atomic_llong begun[SCHOOL_WORKERS_MAX]; /* rounds whose first write was sent */
+    /* For each worker, the number of steps whose first write was sent. */
+    atomic_llong begun[SCHOOL_WORKERS_MAX];
     atomic_llong counted[SCHOOL_WORKERS_MAX];
     atomic_llong logged[SCHOOL_WORKERS_MAX];
 };
@@ -34,13 +36,14 @@ struct school_notes {
 /* Creates the indexes and accounts, if they are missing. */
 truce_status school_open(truce_store *store, bson_error_t *error);
 
-/* Runs one round; the first status that is not OK ends it. `pad`: bytes of the big document, 0:
- * none. */
+/* Runs the writes of one step, up to the first one that fails. `pad` is the size of the big
+ * document in bytes; 0 means that it is not written. */
 truce_status school_round(truce_store *store, struct school_notes *notes, int worker, uint32_t pad,
                           bool relaxed, bson_error_t *error);
 
 /*
- * Returns how many of these do not hold, and reports each on standard error if `tell`:
+ * Returns the number of these conditions that do not hold. If `tell` is true, reports each on
+ * standard error:
  *
  *     a counter is between the acknowledged and the begun number of rounds      (`durable`)
  *     every logged round that was acknowledged is there                         (`durable`)

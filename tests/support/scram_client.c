@@ -23,7 +23,8 @@ static char *prepare(const struct login_try *try)
     unsigned size = 0;
 
     if (try->mechanism == SCRAM_SHA_256)
-        return bson_strdup(try->password); /* the tests' are ASCII */
+        /* The passwords of the tests are ASCII, so SASLprep does not change them. */
+        return bson_strdup(try->password);
     text = bson_strdup_printf("%s:mongo:%s", try->name, try->password);
     prepared = bson_malloc0(33);
     EVP_Digest(text, strlen(text), digest, &size, EVP_md5(), NULL);
@@ -99,7 +100,8 @@ bson_t *sasl_ask(int end, const char *command, const struct login_try *try, cons
     return reply;
 }
 
-/* -1: there is no reply; 0: the payload is in `text`; else its code. */
+/* Reads the payload of a reply into `text` and returns 0. Returns -1 if there is no reply, and
+ * otherwise the code of the error. */
 static int64_t read_payload(bson_t *reply, char text[1000], bool *done)
 {
     int64_t code = -1;

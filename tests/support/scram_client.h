@@ -7,10 +7,14 @@
 
 enum login_mistake {
     LOGIN_RIGHT,
-    LOGIN_OTHER_NONCE,   /* the final message has another nonce */
-    LOGIN_CLIENT_NONCE,  /* ... the client's half alone */
-    LOGIN_OTHER_BINDING, /* ... another beginning than the first message had */
-    LOGIN_WRONG_PROOF,   /* one bit of it */
+    /* The final message has another nonce. */
+    LOGIN_OTHER_NONCE,
+    /* The final message has only the client's half of the nonce. */
+    LOGIN_CLIENT_NONCE,
+    /* The channel binding of the final message differs from the header of the first one. */
+    LOGIN_OTHER_BINDING,
+    /* One bit of the proof is wrong. */
+    LOGIN_WRONG_PROOF,
     LOGIN_SHORT_PROOF,
     LOGIN_NO_PROOF,
     LOGIN_MISTAKES,
@@ -18,23 +22,25 @@ enum login_mistake {
 
 struct login_try {
     enum scram_mechanism mechanism;
-    const char *database, *name, *password; /* database NULL: admin */
+    /* If `database` is NULL, it is admin. */
+    const char *database, *name, *password;
     enum login_mistake mistake;
-    bool brief; /* without the empty exchange */
+    /* Skips the empty exchange after the final message. */
+    bool brief;
 };
 
 /* Returns the final message to a challenge. `first` is the first one without its header. The
  * caller frees it. */
 char *scram_client_final(const struct login_try *try, const char *first, const char *challenge);
 
-/* Logs in by saslStart and saslContinue. Returns the code of the answer that refuses it, 0: it
- * is in, -1: the connection was ended. */
+/* Logs in by saslStart and saslContinue. Returns 0, the code of the reply that refuses the login,
+ * or -1 if the server ended the connection. */
 int64_t scram_login(int end, const struct login_try *try);
 /* Opens a connection that is logged in by SCRAM-SHA-256 as a user of admin. */
 int dial_as(const char *name, const char *password);
 
-/* Sends {saslStart ...} or {saslContinue ...} on `end`; NULL: the connection was ended. The
- * caller destroys the reply. */
+/* Sends {saslStart ...} or {saslContinue ...} on `end`. Returns the reply, which the caller
+ * destroys, or NULL if the server ended the connection. */
 bson_t *sasl_ask(int end, const char *command, const struct login_try *try, const char *payload);
 
 #endif

@@ -1,14 +1,15 @@
 #ifndef TRUCE_TESTS_SUPPORT_SEE_H
 #define TRUCE_TESTS_SUPPORT_SEE_H
 
-/* Sends commands to a server and checks the replies by paths; and a school with views. */
+/* Sends commands to a server and checks the replies by paths. The data are people and groups with
+ * views. */
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
 /* Parses JSON with ' for ". */
 bson_t *parsed(const char *json);
-/* Checks the value at the path of the reply, on the connection (negative: one of its own); "":
- * the path is missing. */
+/* Sends the command on `end`, or on a new connection if `end` is negative, and checks the value at
+ * the path of the reply. If `wanted` is "", the path must be missing. */
 void see_on(int end, const char *command, const char *path, const char *wanted, int line);
 
 #define SEE(command, path, wanted) see_on(-1, command, path, wanted, __LINE__)
@@ -26,9 +27,10 @@ void see_on(int end, const char *command, const char *path, const char *wanted, 
 /* Starts a server like a replica set at that store: people and groups, the view adults on
  * people, names on adults. */
 void begin_at(const char *uri);
-void begin(void); /* in memory */
+/* Starts such a server with a store in memory. */
+void begin(void);
 void end(void);
-/* Returns a file of that name for begin_at; good until the next call. */
+/* Returns the path of a file of that name for begin_at, valid until the next call. */
 const char *file(const char *name);
 
 #endif

@@ -31,9 +31,12 @@ static inline void end(void)
  * answer. */
 struct step {
     const char *command;
-    int code;         /* 0: ok */
-    const char *path; /* of the answer; NULL: none */
-    const char *text; /* the value at the path, as relaxed JSON; NULL: it must be missing */
+    /* The expected code; 0 means that the command succeeds. */
+    int code;
+    /* The path of the checked value in the reply, or NULL. */
+    const char *path;
+    /* The value at the path as relaxed JSON; NULL means that the path must be missing. */
+    const char *text;
 };
 
 static inline char *shown(const bson_t *reply, const char *path)

@@ -28,7 +28,7 @@ static void stay(truce_store *store)
     (void)store;
 }
 
-/* Drops every collection. False: the server cannot, because of their state. */
+/* Drops every collection. Returns false if the server refuses one because of its state. */
 static bool empty(truce_store *store)
 {
     bson_t collections;

@@ -9,9 +9,12 @@
 struct place {
     truce_store *store;
     truce_set *set;
-    truce_set_form form; /* the requested one, if the store supports it */
-    bson_t *key;         /* {student_id: 1} */
-    char uri[600];       /* of a file */
+    /* The requested write form, or TRUCE_SET_FORM_AUTO if the store does not support it. */
+    truce_set_form form;
+    /* {student_id: 1}. */
+    bson_t *key;
+    /* The URI of a store in a file. */
+    char uri[600];
 };
 
 static inline void place_open(struct place *place, bool file, truce_set_form form)

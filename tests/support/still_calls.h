@@ -1,18 +1,18 @@
 #ifndef TRUCE_TESTS_SUPPORT_STILL_CALLS_H
 #define TRUCE_TESTS_SUPPORT_STILL_CALLS_H
 
-/* Commands to a server whose calls are run by the test's own thread, each answered by one sound
+/* Commands to a server whose calls run in the thread of the test. Each reply must be a valid
  * document with `ok`. */
 #include "bson/value.h"
 #include "tests/support/still_server.h"
 #include "tests/support/test.h"
 #include "truce/json.h"
 
-/* of the test */
+/* The server and the only connection of the test. */
 static struct server *server;
 static struct connection connection;
 
-/* A connection to what still_serve gave. */
+/* Connects to a server of still_serve. */
 static inline void still_connect(struct server *started)
 {
     server = started;
@@ -29,7 +29,7 @@ static inline void still_end(void)
     truce_store_close(store);
 }
 
-/* Reports an unexpected answer. */
+/* Fails the test because of an unexpected reply. */
 static inline void fail_answer(const bson_t *command, const bson_t *reply)
 {
     char *sent = bson_as_relaxed_extended_json(command, NULL),
@@ -40,7 +40,7 @@ static inline void fail_answer(const bson_t *command, const bson_t *reply)
     bson_free(reported);
 }
 
-/* bson_destroy it. */
+/* Runs the command and checks that the reply is a valid document. The caller destroys `reply`. */
 static inline void answer(const bson_t *command, bson_t *reply)
 {
     struct wire_request request = {.id = 1};
@@ -73,7 +73,7 @@ static inline bson_t *command_of(const char *json)
     return copy;
 }
 
-/* Sends a command, whatever its answer is. */
+/* Sends a command, and ignores its reply. */
 static inline void ask(const char *json)
 {
     bson_t *command = command_of(json), reply;

@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_STILL_SERVER_H
 #define TRUCE_TESTS_SUPPORT_STILL_SERVER_H
 
-/* A server of a store in memory, whose calls are run by the test's own thread: no sockets, and
- * no time passes by itself. */
+/* A server of a store in memory, whose calls run in the thread of the test. There are no sockets,
+ * and the clock advances only by sleeps. */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -13,8 +13,8 @@
 
 static const truce_store_ops *still_inner;
 
-/* No other client writes: the time passes, and nothing else happens. The place in the feed is
- * reported as usual. */
+/* Waits as if no other client wrote: the clock advances by the timeout, and the wait times out.
+ * Without a timeout, the inner store replies. */
 static truce_status still_wait(truce_store *store, const char *collection, uint64_t *token,
                                uint32_t timeout_ms, bson_error_t *error)
 {
@@ -25,7 +25,7 @@ static truce_status still_wait(truce_store *store, const char *collection, uint6
                        timeout_ms);
 }
 
-/* Opens the store in memory; the caller's thread uses no_sleep.h. */
+/* Opens the store in memory. The calling thread then uses the environment of no_sleep.h. */
 static inline truce_store *still_store(void)
 {
     static truce_store_ops ops;
@@ -40,7 +40,8 @@ static inline truce_store *still_store(void)
     return store;
 }
 
-/* `options`: NULL, or as of server_start. Failed logins are answered at once. */
+/* Starts the server with the options of server_start, which may be NULL. Failed logins get their
+ * reply at once. */
 static inline struct server *still_serve(truce_store *store, const struct server_options *options)
 {
     struct server *server;

@@ -29,7 +29,7 @@ static truce_status refuse_name(const struct place *place, const char *name, bso
                          name, place->path);
 }
 
-/* A reference to a document has names of its own. */
+/* Returns whether a name is refused. The names of a reference to a document are allowed. */
 static bool is_refused(const char *name)
 {
     static const char *const references[] = {"$ref", "$id", "$db"};

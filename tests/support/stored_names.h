@@ -14,10 +14,11 @@
  */
 #include "truce/store.h"
 
-/* Takes over the store, and closes it with itself. */
+/* Wraps the store. Closing the result closes `inner`. */
 truce_store *stored_names_wrap(truce_store *inner);
 
-/* False: a name in it is refused; the error gives its path. `what` is the operation. */
+/* Returns an error if a name in the document is refused, with its path. `what` is the operation for
+ * the message. */
 truce_status stored_names_check(const bson_t *document, const char *what, bson_error_t *error);
 
 #endif

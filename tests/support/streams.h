@@ -8,19 +8,20 @@ struct stream_of {
     int end;
     int64_t id;
     char collection[60], database[60];
-    char token[100]; /* of postBatchResumeToken */
+    /* The postBatchResumeToken of the last reply. */
+    char token[100];
     bson_t *reply;
     const char *batch;
     int at;
 };
 
-/* Runs the command, which succeeds. */
+/* Runs the command, and checks that it succeeds. */
 void done(const char *json);
-/* "": there is no such text. */
+/* Returns the string of this name, or "" if it is missing. */
 const char *text_of(const bson_t *document, const char *name);
 
-/* The name of the collection comes from the reply. `reply` NULL: the server ended before it
- * replied. */
+/* Opens a stream. The name of the collection comes from the reply. `reply` is NULL if the server
+ * ended before it replied. */
 struct stream_of open_stream_at(int port, const char *aggregate);
 struct stream_of open_stream(const char *aggregate);
 /* Opens a stream of c with these options (or "") and stages (", ..." or ""). */
@@ -28,8 +29,8 @@ struct stream_of watch_c(const char *options, const char *stages);
 void close_stream(struct stream_of *stream);
 
 void ask_more(struct stream_of *stream, int batch, int wait_ms);
-/* Returns the next event, in a batch of at most so many; borrowed until the next call. Empty: no
- * event has come. */
+/* Returns the next event, in a batch of at most `batch` events; borrowed until the next call. It is
+ * empty if there is no event. */
 void event_of(struct stream_of *stream, int batch, int wait_ms, bson_t *event);
 /* Checks that the next event has these fields; _id, clusterTime, and wallTime are left out. */
 void expect_event(struct stream_of *stream, const char *json);

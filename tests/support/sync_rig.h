@@ -63,7 +63,7 @@ static inline truce_status rig_insert(truce_sync *sync, const char *collection, 
     return status;
 }
 
-/* The text at a path of a document; "": the path is missing. */
+/* Returns the string at a path of a document, or "" if it is missing. `text` has the result. */
 static inline const char *rig_text(truce_store *store, const char *collection, const char *id,
                                    const char *path, char text[40])
 {

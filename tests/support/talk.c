@@ -70,7 +70,7 @@ bool send_all(int end_, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Replaces a compressed answer by its contents. */
+/* Replaces a compressed reply by its contents. */
 static void open_up(struct buffer *answer)
 {
     struct buffer plain = {0};
@@ -179,7 +179,8 @@ static _Noreturn void serve_until_killed(const char *path, int reported)
 
 pid_t serve_child(const char *path, int *port)
 {
-    int reported[2]; /* the child's port comes this way */
+    /* The pipe by which the child reports its port. */
+    int reported[2];
     pid_t child;
 
     if (pipe(reported))

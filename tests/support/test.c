@@ -23,10 +23,12 @@ static struct {
 } tests[TESTS_MAX];
 static int tests_count;
 
-static atomic_int failures; /* of the running test */
+/* The number of failures of the running test. */
+static atomic_int failures;
 static atomic_bool skipped;
 static const char *running = "";
-static atomic_ullong seeded; /* the seed of its random numbers; 0: none */
+/* The seed of the random numbers of the running test; 0 means none. */
+static atomic_ullong seeded;
 static char directory[256];
 static pid_t directory_owner;
 
@@ -73,7 +75,8 @@ void test_child_exit(void)
 {
     fflush(NULL);
 #ifdef TRUCE_COVERAGE
-    __gcov_dump(); /* _exit() does not */
+    /* _exit() does not write the coverage data. */
+    __gcov_dump();
 #endif
     _exit(atomic_load(&failures) ? 1 : 0);
 }
@@ -182,8 +185,9 @@ bool test_check_status(int expected, int actual, const bson_error_t *error, cons
                      actual ? error->message : "");
 }
 
-/* "mongodb<4.4": every version before; TRUCE_TEST_SERVER_VERSION is the server's. "mongos": a
- * MongoDB that is a sharded cluster by TRUCE_TEST_SERVER_DEPLOYMENT. */
+/* Returns whether the server under test is one of `whose`. "mongodb<4.4" means every version before
+ * 4.4; TRUCE_TEST_SERVER_VERSION is the version of the server. "mongos" means MongoDB with a
+ * TRUCE_TEST_SERVER_DEPLOYMENT that contains "shard". */
 static bool is_server(const char *whose, const char *server)
 {
     const char *version = getenv("TRUCE_TEST_SERVER_VERSION");
@@ -286,7 +290,8 @@ int test_run_all(int argc, char **argv)
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGTERM, report_running);
-    signal(SIGINT, SIG_DFL); /* a shell that starts jobs in the background has it ignored */
+    /* A shell that starts jobs in the background sets SIGINT to ignored. */
+    signal(SIGINT, SIG_DFL);
     atexit(remove_directory);
     for (int i = 0; i < tests_count; i++) {
         if (argc == 2 && !strcmp(argv[1], "--list")) {

@@ -10,9 +10,9 @@
  *     }
  *
  * Tests register themselves and run in the order of the file; `PROGRAM name...` runs those whose
- * names contain one of the words, `PROGRAM --list` names them. A failed CHECK prints where and
- * what, counts, and goes on; a failed REQUIRE ends the test. The program closes with "PROGRAM: N
- * passed, N failed[, N skipped]" and exits with 1 if any failed.
+ * names contain one of the words, `PROGRAM --list` names them. A failed CHECK prints its line and
+ * its condition, fails the test, and continues; a failed REQUIRE also ends the test. The program
+ * closes with "PROGRAM: N passed, N failed[, N skipped]" and exits with 1 if any failed.
  *
  * Checks may be made from any thread. A check in a child process counts only if the child exits
  * with test_child_exit(), whose status the parent then checks.
@@ -25,7 +25,7 @@
 
 #include <bson/bson.h>
 
-/* The changes by sanitizers: they take memory of their own, and work with no preloaded library. */
+/* Whether sanitizers are on: they need more memory, and do not work with a preloaded library. */
 #if defined(__has_feature)
 #define TEST_ADDRESS_SANITIZED (__has_feature(address_sanitizer))
 #define TEST_THREAD_SANITIZED  (__has_feature(thread_sanitizer))
@@ -67,17 +67,18 @@ bool test_fail(const char *file, int line, const char *format, ...)
 /* Skips the running test, and prints the reason; return from the test afterwards. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* True if the server under test is excused from this, which is a part of tests. The reason is
- * printed then. */
+/* Returns whether the server under test has an exception of this name, which excludes a part of the
+ * tests. If so, prints the reason. */
 bool test_excused(const char *name);
 
-/* Returns how many checks have failed in the running test so far. */
+/* Returns the number of failed checks of the running test. */
 int test_failures(void);
 
 /* Exits a forked child with 0, or 1 if a check failed in it; never runs atexit handlers. */
 _Noreturn void test_child_exit(void);
 
-/* Returns TRUCE_TEST_SEED, or a fresh seed; printed, so that a failing run can be repeated. */
+/* Returns TRUCE_TEST_SEED, or a new seed. A failed test prints it, so that you can repeat the
+ * run. */
 uint64_t test_seed(void);
 
 /* Returns a number from the environment (for longer or shorter runs), or the given default. */
@@ -96,7 +97,7 @@ bool test_bson_equal(const bson_t *expected, const bson_t *actual, const char *f
 #define CHECK(condition)                                                                           \
     ((condition) ? true : test_fail(__FILE__, __LINE__, "%s does not hold", #condition))
 
-/* each side is evaluated once */
+/* Compares two integers. Each side is evaluated once. */
 #define CHECK_INT(a, operator, b)                                                                  \
     __extension__({                                                                                \
         const intmax_t check_left_ = (intmax_t)(a), check_right_ = (intmax_t)(b);                  \
@@ -108,7 +109,7 @@ bool test_bson_equal(const bson_t *expected, const bson_t *actual, const char *f
 
 #define CHECK_BSON(expected, actual) test_bson_equal(expected, actual, __FILE__, __LINE__)
 
-/* `status` is the expression that makes a truce_status, `error` the bson_error_t it filled */
+/* Checks a truce_status. `status` is the expression, `error` the bson_error_t that it fills. */
 #define CHECK_STATUS(expected, status, error)                                                      \
     test_check_status(expected, status, &(error), #status, __FILE__, __LINE__)
 #define CHECK_OK(status, error) CHECK_STATUS(0, status, error)

@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_TRANSFER_RIG_H
 #define TRUCE_TESTS_SUPPORT_TRANSFER_RIG_H
 
-/* The common part of the tests of transfers: accounts with balances, moves between them, and the
- * books at the end. */
+/* The common part of the tests of transfers: accounts with balances, transfers between them, and
+ * the final state. */
 #include "tests/support/bank.h"
 
 static inline void rig_says(const char *text, const char *part, const char *file, int line)
@@ -43,7 +43,7 @@ static inline truce_status rig_move(truce_transfers *transfers, const char *id, 
     return status;
 }
 
-/* -1000: there is no such account, or its balance is not a number */
+/* Returns the balance of an account, or -1000 if the account or its balance does not exist. */
 static inline int64_t rig_balance(truce_store *store, const char *id)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(id)), found;
@@ -59,7 +59,7 @@ static inline int64_t rig_balance(truce_store *store, const char *id)
     return balance;
 }
 
-/* The state of a transfer; "": it does not exist. */
+/* Returns the state of a transfer, or "" if it does not exist. `text` has the result. */
 static inline const char *rig_state(truce_store *store, const char *id, char text[20])
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(id)), found;
@@ -75,7 +75,8 @@ static inline const char *rig_state(truce_store *store, const char *id, char tex
     return text;
 }
 
-/* Counts findings about transfers: the remains of a dead commit belong to the commit. */
+/* Counts findings about transfers. Other findings, for example remains of an unfinished commit, are
+ * ignored. */
 static inline void rig_finding(const bson_t *finding, void *arg)
 {
     char *text;

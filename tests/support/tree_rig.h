@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_TREE_RIG_H
 #define TRUCE_TESTS_SUPPORT_TREE_RIG_H
 
-/* The common part of the tests of versions: a tree of pages, written and read in short texts. */
+/* The common part of the tests of versions: a tree of pages, written and read as short strings. */
 #include <string.h>
 
 #include "tests/support/bank.h"
@@ -30,8 +30,8 @@ static inline truce_status rig_drop(truce_tree_edit *edit, const char *id, bson_
     return truce_tree_remove(edit, &value, error);
 }
 
-/* Begins an edit and puts "a=1 b=2 -c": items with a text, and removed ones; it is not
- * published. */
+/* Begins an edit, and does not publish it. `changes` is like "a=1 b=2 -c": puts items with a text,
+ * and removes the item c. */
 static inline truce_status rig_edit(truce_tree *tree, const char *changes, truce_tree_edit **edit,
                                     bson_error_t *error)
 {
@@ -85,7 +85,7 @@ static inline bool rig_append(const bson_t *item, void *arg)
     return true;
 }
 
-/* Reads a version (0: the current one) as "a=1 b=2". */
+/* Reads a version as "a=1 b=2". 0 is the current version. */
 static inline truce_status rig_see(truce_tree *tree, int64_t version, struct rig_text *seen,
                                    bson_error_t *error)
 {

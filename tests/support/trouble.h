@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_TROUBLE_H
 #define TRUCE_TESTS_SUPPORT_TROUBLE_H
 
-/* The faults of a process at its n-th store call, on two fault stores around each other. */
+/* The faults of a process at its n-th store call. The outer store wraps the inner one; both are of
+ * truce_fault_wrap. */
 #include "truce/sys/decorate.h"
 
 enum trouble { NONE, DIE_BEFORE, DIE_AFTER, LOSE };

@@ -23,12 +23,13 @@ struct client {
     int number;
     pthread_t thread;
     bool waiting, done, dead;
-    bool may_be_late; /* the call it waits at is a write */
+    /* The call at which the client waits is a write that may take effect later. */
+    bool may_be_late;
     bool granted;
     enum decision decision;
 };
 
-/* A write that was put aside. */
+/* A write that takes effect later. */
 struct late {
     bool pending;
     truce_write write;
@@ -38,7 +39,8 @@ struct late {
 
 struct choice {
     enum decision decision;
-    int client; /* or -1 - number of the late call that lands */
+    /* The number of the client, or -1 - the number of the late call that takes effect. */
+    int client;
 };
 
 struct turns {
@@ -56,7 +58,8 @@ struct path {
     int chosen[CHOICES_MAX], of[CHOICES_MAX];
     struct choice choices[CHOICES_MAX];
     int length, at;
-    struct random *random; /* NULL: in order */
+    /* NULL if the choices are made in order. */
+    struct random *random;
 };
 
 /* ---- the client's side ---- */
@@ -344,7 +347,7 @@ static void land(struct turns *turns, int number)
     truce_bulk_options options = {0};
     bson_error_t error;
 
-    /* no client waits for the answer */
+    /* No client waits for the result. */
     if (turns->inner->ops->bulk(turns->inner, &late->write, 1, &options, &outcome, &error))
         outcome.status = TRUCE_UNKNOWN;
     truce_write_result_release(&outcome.result);

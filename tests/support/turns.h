@@ -3,9 +3,9 @@
 
 /*
  * Clients that take turns at every store call, on one memory store, so that all interleavings can
- * be run one after the other. A choice names the client whose call happens next. It also says
- * whether the caller dies before or after the call, whether the answer is lost, or whether the call
- * lands later, without an answer to its caller.
+ * be run one after the other. A choice names the client whose call happens next. It also decides
+ * whether the caller dies before or after the call, whether the reply is lost, or whether the call
+ * takes effect later, without a reply to its caller.
  */
 #include "tests/support/test.h"
 #include "truce/sys/store.h"
@@ -21,23 +21,24 @@ struct turns_budget {
 struct turns_run {
     int clients;
     turns_client_function *client;
-    /* before the clients, on the plain store; and after them, when every late call has landed that
-     * will ever land. `crashed[i]`: client i died. */
+    /* Called on the plain store before the clients run, and after they have ended. At the end, no
+     * late call is pending. `crashed[i]` means that client i died. */
     void (*begin)(truce_store *store, void *arg);
     void (*end)(truce_store *store, const bool *crashed, void *arg);
     void *arg;
     struct turns_budget budget;
-    /* so many calls are tried in every order; after them the clients take turns in bursts, so
-     * that no two keep each other waiting forever. 0: all calls */
+    /* The number of calls that are run in every order. After them the clients run in bursts, so
+     * that no two clients wait for each other forever. 0 means all calls. */
     int branch_max;
 };
 
 /* Runs every sequence of choices, up to `runs_max`; or, with `seed` not 0, runs_max random ones.
- * Stops at the first run in which a check fails, and prints its choices. Returns how many ran;
- * `*complete` (may be NULL): all. */
+ * Stops at the first run in which a check fails, and prints its choices. Returns the number of
+ * runs. Sets `*complete`, which may be NULL, if these are all. */
 long turns_explore(const struct turns_run *run, long runs_max, uint64_t seed, bool *complete);
 
-/* Every call of a dead client fails; a client that sees this returns. */
+/* Returns whether the client of this store has died. All of its calls fail then, and its function
+ * must return. */
 bool turns_is_dead(const truce_store *store);
 
 #endif

@@ -13,13 +13,20 @@
 
 struct updated {
     const char *update;
-    const char *before;                              /* NULL: an upsert */
-    const bson_t *update_document, *before_document; /* instead of the text, if not NULL */
-    const char *query;   /* NULL: none; of an upsert, or to find the positional element */
-    const char *filters; /* NULL: no array filters; "[...]" */
+    /* The document before the update as JSON. If it and `before_document` are NULL, the update is
+     * an upsert. */
+    const char *before;
+    /* If they are not NULL, they replace `update` and `before`. */
+    const bson_t *update_document, *before_document;
+    /* The query of an upsert, or to find the positional element. May be NULL. */
+    const char *query;
+    /* The array filters as a JSON array, or NULL. */
+    const char *filters;
     bool pipeline, multi;
-    struct update_result result; /* filled in, as is what follows */
-    uint32_t code;               /* 0: no error */
+    /* The results of updated_run. */
+    struct update_result result;
+    /* 0 means no error. */
+    uint32_t code;
     char message[512];
 };
 

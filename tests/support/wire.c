@@ -25,7 +25,7 @@ static const struct wire_way network[] = {
     {.name = "an end after the request", .fault = PROXY_AFTER, .direction = TO_SERVER},
 };
 
-/* Returns the port of mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS; 0: it names no port. */
+/* Returns the port of mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS, or 0 if the URI has no port. */
 static int port_of_server(void)
 {
     const char *where = getenv("TRUCE_TEST_MONGODB"), *colon;
@@ -63,8 +63,8 @@ static void stay_at_proxy(char *uri, size_t size)
              uri[length - 1] == '?' || uri[length - 1] == '&' ? "" : "&");
 }
 
-/* Opens a store through the proxy that waits for no answer longer than a corrupted message
- * needs: on a slow machine the server may need longer, and is asked again. */
+/* Opens a store through the proxy, with a timeout that is only as long as corrupted messages need.
+ * On a slow machine the server may need longer, so the call is repeated. */
 static bool open_through(struct wire *wire, const char *uri)
 {
     bson_error_t error = {0};
@@ -115,21 +115,22 @@ void wire_clear(truce_store *store, const char *collection)
     bson_destroy(filter);
 }
 
-/* The first statement of a transaction may come after its end, when the driver has forgotten it:
- * the server ends such a transaction after a minute. This is that minute. */
+/* Ends the transactions of all sessions, as the server does after a minute. The first statement of
+ * a transaction may arrive after the driver has ended it, and would block the checks. */
 static void end_transactions(void)
 {
     mongoc_client_t *client = mongoc_client_new(getenv("TRUCE_TEST_MONGODB"));
     bson_t *command = BCON_NEW("killAllSessions", "[", "]"), reply;
 
-    (void)!mongoc_client_command_simple(client, "admin", command, NULL, &reply,
-                                        NULL); /* if it can */
+    /* A failure is ignored: some servers do not have the command. */
+    (void)!mongoc_client_command_simple(client, "admin", command, NULL, &reply, NULL);
     bson_destroy(&reply);
     bson_destroy(command);
     mongoc_client_destroy(client);
 }
 
-/* False: the operation is over before message n. */
+/* Runs the operation with a corrupted message n, and checks the result. Returns false if the
+ * operation sends fewer messages. */
 static bool spoil(struct wire *wire, const struct wire_operation *operation,
                   const struct wire_way *way, uint64_t n)
 {
@@ -160,8 +161,8 @@ static bool spoil(struct wire *wire, const struct wire_operation *operation,
     return hit;
 }
 
-/* The messages that are corrupted, of all messages in all ways: every `step`-th, from another
- * first one for each operation. */
+/* The combinations of message and way that are run: every `step`-th, beginning with `first`, which
+ * depends on the name of the operation. */
 struct selection {
     uint64_t step, first, messages;
 };
@@ -184,7 +185,8 @@ static int spoil_in_way(struct wire *wire, const struct wire_operation *operatio
 
     for (uint64_t n = 1; n <= some->messages || some->step == 1; n++) {
         if (!way->only && (number * some->messages + n - 1) % some->step != some->first)
-            continue; /* requests of one kind are few */
+            /* A way with `only` is not sampled: requests of one kind are few. */
+            continue;
         if (!spoil(wire, operation, way, n))
             break;
         runs++;
@@ -206,9 +208,11 @@ void wire_spoil_in(const struct wire_operation *operation, const struct wire_way
     if ((wire.through->capabilities & operation->needs) == operation->needs) {
         struct selection some;
 
-        for (int i = 0; i < 2; i++) /* the handle then knows what it has read once */
+        /* The handle then has cached what it reads only once. */
+        for (int i = 0; i < 2; i++)
             spoil(&wire, operation, &none, 0);
-        if (CHECK_INT(wire.messages, >, 0)) { /* or they do not go through the proxy */
+        /* Without messages, the operation does not use the proxy. */
+        if (CHECK_INT(wire.messages, >, 0)) {
             some = select_some(operation->name, (uint64_t)test_scale(scale, step), wire.messages,
                                count);
             for (size_t i = 0; i < count && !test_failures(); i++)

@@ -7,19 +7,25 @@
 
 struct wire {
     struct proxy *proxy;
-    truce_store *direct;  /* to the server */
-    truce_store *through; /* the proxy */
-    uint64_t messages;    /* that the last operation sent */
+    /* The store on the server. */
+    truce_store *direct;
+    /* The same store, opened through the proxy. */
+    truce_store *through;
+    /* The number of messages that the last operation sent. */
+    uint64_t messages;
 };
 
-/* Calls through the proxy time out before a late message has come. False: a check has failed. */
+/* Opens both stores. Calls through the proxy time out before a late message arrives. Returns false
+ * if a check has failed, or the test is skipped because the URI names several servers. Call
+ * wire_close in any case. */
 bool wire_open(struct wire *wire);
 void wire_close(struct wire *wire);
 
-/* An operation, and the checks that hold whatever became of its messages. */
+/* An operation, and the checks that hold after any fault of its messages. */
 struct wire_operation {
     const char *name;
-    uint32_t needs; /* capabilities */
+    /* The capabilities that the store must have; otherwise the test is skipped. */
+    uint32_t needs;
     void (*prepare)(truce_store *store);
     truce_status (*run)(truce_store *store, bson_error_t *error);
     void (*check)(truce_store *store, truce_status reported);
@@ -30,14 +36,15 @@ struct wire_way {
     const char *name;
     enum proxy_fault fault;
     enum proxy_direction direction;
-    const char *say, *then, *only; /* as proxy_script takes them; the first two as JSON */
+    /* The arguments of proxy_script; `say` and `then` are JSON. NULL means none. */
+    const char *say, *then, *only;
 };
 
-/* Corrupts each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of
- * these. */
+/* Corrupts messages of the operation in each way: every n-th combination of message and way. n is
+ * TRUCE_NETWORK_STEP, or 5 if it is not set. */
 void wire_spoil_all(const struct wire_operation *operation);
-/* Does the same in other ways, of which `scale` names every how many-th is taken, if not every
- * `step`-th. */
+/* Does the same for `ways`. Takes every n-th combination, where n is the environment variable
+ * `scale`, or `step` if it is not set. A way with `only` is run for each of its messages. */
 void wire_spoil_in(const struct wire_operation *operation, const struct wire_way *ways,
                    size_t count, const char *scale, long step);
 

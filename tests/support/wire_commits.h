@@ -7,7 +7,7 @@
 enum { WIRE_JOURNAL, WIRE_NATIVE, WIRE_KEY, WIRE_ONE, WIRE_COMMITS };
 extern const struct wire_operation wire_commits[WIRE_COMMITS];
 
-/* Waits until no commit is under way. */
+/* Sweeps the store until no commit is unfinished. */
 void wire_sweep(truce_store *store);
 
 #endif

@@ -47,7 +47,7 @@ struct change_list_guard {
 };
 
 /* The queue and the book of the last jobs and transactions, which the next ones probably have, too.
- * They belong to one store and one thread. Zero-initialise. */
+ * They belong to one store and one thread. Initialize it with zeros. */
 struct change_list_handles {
     truce_queue *queue;
     truce_ledger *book;

@@ -992,7 +992,7 @@ static truce_status item_compute_in(const struct item_call *call, bool as_map, c
     return status;
 }
 
-/* Computes the effect of a call. Always initialises `outcome`; the caller releases it. Returns
+/* Computes the effect of a call. Always initializes `outcome`; the caller releases it. Returns
  * TRUCE_INVALID if the field is neither an array nor a map, or an item cannot be changed this way.
  * `layout` is the layout for a document without items. */
 static truce_status item_check(const struct item_call *call, truce_item_layout layout,

@@ -19,7 +19,8 @@ struct truce_item {
     char *plain;
     /* The field that every change increments, or NULL. */
     char *version;
-    /* The field that is written as a whole: the field itself or, if nested, its first name. */
+    /* The field that is written as a whole: the field itself or, if nested, its path before the
+     * first `$[]`. */
     char *owner;
     /* The field lies below arrays: its path contains `$[]`. */
     bool nested;
@@ -101,8 +102,9 @@ void truce__item_operator(const struct item_call *call, const bson_t *operators,
  * no such form. */
 bool truce__item_filters(const struct item_call *call, bson_t *update, bson_t *array_filters);
 
-/* Builds a single write that needs no read, if this call has one for documents of this layout. An
- * upsert is tried as REPLACE, then as ADD. */
+/* Builds a single write that needs no read. Returns false if this call has none for documents of
+ * this layout. The caller releases `write` in any case. An upsert is tried as REPLACE, then as
+ * ADD. */
 bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce_item_layout layout,
                         const bson_oid_t *rev, struct item_write *write);
 /* Builds the write that replaces the items of `document` by the outcome, if its items are still as

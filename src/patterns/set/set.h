@@ -200,12 +200,13 @@ void truce__set_state_read(const truce_set *set, const bson_t *document, struct 
 /* Returns the watermark of a document, or 0 if none exists. */
 int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 
-/* Reads the document of a key: only its lists, watermark, revision, and intent. Returns
+/* Reads the document of a key: only its _id, key, lists, watermark, revision, and intent. Returns
  * TRUCE_NOT_FOUND if there is no document. */
 truce_status truce__set_read_document(truce_set *set, const bson_t *key, bson_t *document,
                                       bson_error_t *error);
 
-/* Sleeps before try number `attempt`, with jitter; does nothing before the first. */
+/* Sleeps a random time of up to 256 ms before try number `attempt`. Does nothing before the first
+ * two tries, 0 and 1. */
 void truce__set_pause(int attempt);
 
 /* Returns whether the document has a revision. If so, each write must replace it (the rule of
@@ -318,7 +319,7 @@ bool truce__set_element_is_proved(const bson_t *document);
 truce_status truce__set_element_collect(truce_set *set, int64_t watermark,
                                         truce_set_collected *collected, bson_error_t *error);
 
-/* Repeats an idempotent update until the store replies. */
+/* Repeats an idempotent update until the store replies, at most SET_TRIES_MAX times. */
 truce_status truce__set_update_answered(truce_set *set, const char *collection,
                                         const bson_t *filter, const bson_t *update,
                                         const truce_write_options *options, bson_error_t *error);

@@ -338,11 +338,11 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
  * that takes effect late, after the call gave up waiting for its reply, therefore finds another
  * state and changes nothing, or finds the same state and is correct.
  *
- * A document is tried again if its guard did not match, if its key was a duplicate, or if the
- * reply was lost. After TRIES_MAX tries its winners are applied one by one by set_write_form.c,
- * whose updates do not lose races. If a write may have failed because of one operation, each half
- * of the document's operations is tried separately, and so on. One bad operation of n then costs
- * about log2(n) writes.
+ * A document is tried again if its guard did not match, if its key was a duplicate, or if the reply
+ * was lost. After TRIES_MAX tries, all operations on the document are applied one by one by
+ * set_write_form.c, whose updates compare only the name. If a write may have failed because of one
+ * operation, each half of the document's operations is tried separately, and so on. One bad
+ * operation of n then costs about log2(n) writes.
  *
  * A batch does not wait for a document that a commit holds, because other callers wait for the
  * batch. It returns those operations to their callers (SET_OUTCOME_HELD).
@@ -407,10 +407,10 @@ struct set_window {
 /* If the store can rewrite (truce/sys/store.h), the winners are merged into each document inside
  * the store's own write. */
 
-/* The result of a group. A group of the kind FATE_OPEN is tried again. */
+/* The result of a group. A group of the kind OUTCOME_OPEN is tried again. */
 struct rewrite_outcome {
     enum { OUTCOME_OPEN, OUTCOME_SETTLED, OUTCOME_HELD, OUTCOME_FAILED } kind;
-    /* The failure of a group of the kind FATE_FAILED. `why` is owned. */
+    /* The failure of a group of the kind OUTCOME_FAILED. `why` is owned. */
     truce_status status;
     bson_error_t *why;
 };
@@ -420,7 +420,7 @@ struct rewriting {
     /* Must be the first field: the functions of the rewrite get a pointer to it. */
     truce_rewrite base;
     const struct set_window *window;
-    /* fates[i]: the result of group i of the window. */
+    /* rewrite_outcomes[i]: the result of group i of the window. Owned. */
     struct rewrite_outcome *rewrite_outcomes;
 };
 

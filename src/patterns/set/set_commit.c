@@ -190,7 +190,8 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
     return status;
 }
 
-/* Returns SET_BELOW without a write. */
+/* Applies the operation in the commit and returns its verdict. Writes nothing unless the verdict is
+ * SET_OPEN. */
 static truce_status commit_check(truce_set *set, truce_commit *commit,
                                  const struct set_operation *operation, enum set_verdict *verdict,
                                  bson_error_t *error)

@@ -132,9 +132,9 @@ static truce_status element_check_guard(truce_set *set, const struct set_operati
     return set_element_withdraw(set, document, error);
 }
 
-/* Returns TRUCE_NOT_FOUND if no operation was ever applied to the name. `refused` means that the
- * write waited for the disk, so the entry that refused it is durable, and a later entry has a
- * greater rank. */
+/* Decides an operation by the stored element of its name. Returns TRUCE_NOT_FOUND if the name has
+ * no element. `refused` means that the write waited for the disk, so the entry that refused it is
+ * durable, and a later entry has a greater rank. */
 static truce_status element_settle(truce_set *set, const struct set_operation *operation,
                                    bool refused, struct worker *worker, struct observed *observed,
                                    bson_error_t *error)

@@ -829,7 +829,7 @@ static bool merge_verdict_is_open(const struct set_merge *merge, size_t winner, 
            merge_winning_operation(merge, winner)->rank.add == adds;
 }
 
-/* Copies the old elements, with the winners' elements replaced or dropped. Sets placed[i] for each
+/* Copies the old elements, with the winners' elements replaced or dropped. Sets written[i] for each
  * winner i that is done. Returns whether an element differs. */
 static bool rewrite_elements(const truce_set *set, const struct list *list,
                              const struct set_merge *merge, bool *written, struct output *out)

@@ -134,7 +134,7 @@ static void queue_mark(truce_set *set, const struct set_call *calls, bool begin)
     }
 }
 
-/* Takes the calls after the leader, up to the size of a batch. */
+/* Takes the leader, which is the first call, and the calls after it, up to the size of a batch. */
 static struct set_call *queue_take_all(truce_set *set, size_t *operations)
 {
     struct set_call *first = set->queue_first, *last = first;

@@ -214,11 +214,11 @@ static truce_status progress_archive(truce_set *set, const char *source, int64_t
 /* ---- removal of a set ------------------------------------------------------------------------ */
 
 /*
- * Removing a set removes its definition, its records, and its sources. The lists in the documents
- * are the user's, and stay.
+ * Removing a set removes the rule of its validator, its records, its sources, and its definition.
+ * The lists in the documents are the user's, and stay; so do the documents of the quarantine.
  *
- * The records go first and the definition last, so an interrupted call can be repeated. A
- * definition without records collects nothing, which is safe.
+ * The definition goes last, so an interrupted call can be repeated. A definition without records
+ * collects nothing, which is safe.
  */
 
 static bool is_list(const bson_t *document, const char *field)

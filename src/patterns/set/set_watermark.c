@@ -760,7 +760,7 @@ static void progress_release(struct progress *progress)
  *      because the archiver removes them. The cached numbers were applied anyway.
  * SK2. The cache has at most RANGES_KEPT ranges over all sources; then it starts over.
  * SK3. Distant numbers fill many documents with a few numbers each. A consumer that repeats one of
- *     them usually repeats its neighbours, newest first, so the documents on both sides are read
+ *     them usually repeats its neighbors, newest first, so the documents on both sides are read
  *     with it.
  */
 

@@ -98,7 +98,7 @@ bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, con
  * only. */
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent);
 /* Returns whether the dependent needs nothing from that source: it has its revision or a later one,
- * or refers to another source. */
+ * or refers to another source. If the source has no revision, the values must be equal. */
 bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
 /* Returns whether the source may be copied to the dependent as it is. If not, it is numbered first
  * (SY8). */
@@ -131,7 +131,7 @@ void truce__sync_append_reference(const struct sync_rule *rule, const bson_value
 /* Appends a filter for the dependents of this source that are outdated. */
 void truce__sync_append_outdated(const struct sync_rule *rule, const bson_t *source,
                                  bson_t *filter);
-/* Sends an idempotent update until it gets a reply. */
+/* Sends an idempotent update until it gets a reply, or the deadline of the call passes. */
 truce_status truce__sync_write(struct sync_work *work, const char *collection, const bson_t *filter,
                                const bson_t *update, bool multi, int64_t *matched,
                                bson_error_t *error);

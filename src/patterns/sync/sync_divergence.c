@@ -289,8 +289,9 @@ static truce_status walk_compare(const struct walk *walk, struct page *page, uin
     return TRUCE_OK;
 }
 
-/* Sends the copies of the page together. Dependents that were not copied are repaired alone, which
- * returns the reason. */
+/* Sends the copies of the page together. Dependents that were not copied are repaired alone. A copy
+ * that the store refuses because of its dependent is reported as not repaired; any other failure is
+ * returned. */
 static truce_status repair_together(const struct walk *walk, struct page *page, bson_error_t *error)
 {
     uint32_t count = page->bulk.count;

@@ -411,7 +411,7 @@ static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *upda
     BSON_APPEND_INT64(set, SYNC_REVISION, 1);
 }
 
-/* Builds the filter and the update of a copy; initialises both. */
+/* Builds the filter and the update of a copy. Initializes both; the caller destroys them. */
 static void copy_build(const struct sync_rule *rule, const bson_t *source, const bson_t *seen,
                        const bson_t *which, bool numbered, bson_t *filter, bson_t *update)
 {

@@ -5,7 +5,7 @@
  * version has a random token; every item carries the version and token of the edit that wrote it. A
  * version is settled when each of its items has the stamp `pub`; the master then drops the token. A
  * hold is a document that protects a version from collection. `floor` is the first version that the
- * retention keeps; versions up to `gone` may be collected.
+ * retention keeps; versions below `gone` may be collected.
  *
  *     1. An edit reads the master (current = n) and writes its record, then its items at version
  *        n + 1 with a fresh token, all confirmed.

@@ -64,8 +64,8 @@ struct tree_master {
     struct tree_version *published;
 };
 
-/* Reads the master. It is initialised even on failure. Returns TRUCE_NOT_FOUND if there is no such
- * tree. */
+/* Reads the master. Initializes `master` even on failure; the caller releases it. Returns
+ * TRUCE_NOT_FOUND if there is no such tree, or it was dropped. */
 truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bson_error_t *error);
 void truce__tree_master_release(struct tree_master *master);
 /* Creates the tree unless it exists. */
@@ -74,9 +74,10 @@ static inline int64_t truce__tree_kept(const struct tree_master *master)
 {
     return master->gone > master->first ? master->gone : master->first;
 }
-/* Writes the master once if it matches `guard`, its name, this tree, and no intent. `update` has
- * operators. The call takes over both documents. Sets `done` if the guard matched, also if an
- * earlier send got no reply. */
+/* Writes the master if it matches `guard`, its name, this tree, and no intent; repeats the write
+ * until it gets a reply. `update` has operators. The call takes over both documents. Sets `done` if
+ * the guard matched. If a send took effect without a reply and the guard no longer matches, `done`
+ * stays false. */
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
@@ -144,7 +145,8 @@ void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
 /* An open version of a tree. */
 struct truce_tree_snapshot {
     truce_tree *tree;
-    /* The master as it was read when the snapshot was opened or last checked. */
+    /* The master as it was read when the snapshot was opened or held, or when a check last returned
+     * TRUCE_CONFLICT. */
     struct tree_master master;
     int64_t version;
     /* The version is held by the document {_id: hold} of the holds. */
@@ -164,11 +166,13 @@ truce_status truce__tree_open(truce_tree *tree, int64_t version, truce_tree_snap
                               bson_error_t *error);
 /* Frees what truce__tree_open has read. Does not release a hold. */
 void truce__tree_leave(truce_tree_snapshot *snapshot);
-/* Checks a read afterwards. Returns TRUCE_OK if it was correct, and TRUCE_CONFLICT if it must be
- * repeated. */
+/* Checks a read afterwards. Returns TRUCE_OK if it was correct, TRUCE_CONFLICT if it must be
+ * repeated (with the newer master, which the snapshot gets), and TRUCE_EXPIRED if the version was
+ * collected or the tree was dropped and created again. */
 truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *error);
 
-/* Gets two versions of an item, as stored documents, or NULL if the item is not in that version. */
+/* Receives two versions of an item, as stored documents, or NULL if the item is not in that
+ * version. */
 typedef truce_status tree_pair_function(struct value id, const bson_t *low, const bson_t *high,
                                         void *arg, bson_error_t *error);
 /* Calls the function for each of `ids` (an array of distinct values in ascending order) that is in
@@ -232,9 +236,9 @@ struct truce_tree_edit {
     /* The version that the edit changes, and its time in ms since 1970, or 0 if the time is
      * unknown. */
     int64_t base, base_at_ms;
-    /* The edit imports a version. The next two fields apply only then. */
+    /* The edit imports a version that has a token, `origin`. */
     bool imported;
-    /* The time at which the version was published originally, or 0 for now. */
+    /* The time at which an imported version was published originally, or 0 for now. */
     int64_t at_ms;
     /* The version's token in the tree that it was exported from. */
     bson_oid_t origin;
@@ -253,7 +257,8 @@ struct truce_tree_edit {
     /* The edit was published, or a version was published under its id. No item can be added any
      * more. */
     bool published;
-    /* The number of items that are stored. */
+    /* The number of items that were written. An item that was put and written again counts
+     * again. */
     int64_t written;
     /* When the record was last renewed (monotonic), and the time in the record (ms since 1970).
      * Each renewal changes the time. */
@@ -316,14 +321,14 @@ bool truce__tree_id_published(truce_tree_edit *edit);
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error);
 
-/* Settles the first unsettled version. Sets `done` if there was one, and it is settled now, perhaps
- * by another process. */
+/* Settles the first unsettled version. Sets `done` if there was one. It is settled then, perhaps by
+ * another process, unless a commit holds the master. */
 truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
 
 /* ---- tree_garbage_collection.c ---- */
 
 /* Holds the version, THEN reads the master and compares the floor. Returns TRUCE_EXPIRED if the
- * version was collected before the hold. */
+ * version may have been collected before the hold. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 /* Renews the hold of the snapshot once a third of its lease has passed. Returns TRUCE_EXPIRED if
  * the hold was removed and the version was collected. */

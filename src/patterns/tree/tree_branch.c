@@ -107,8 +107,8 @@ truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_
     return status;
 }
 
-/* Holds the new common base for a day, because the merge may fail. The caller has a reader's hold
- * of the same version. */
+/* Holds the new common base for a day, because the merge may fail. In a merge, the caller has a
+ * reader's hold of the same version; the first version of a new branch is not published yet. */
 static truce_status tree_hold_common(const truce_tree *tree, int64_t version,
                                      struct tree_joint *joint, bson_error_t *error)
 {

@@ -190,7 +190,8 @@ static truce_status shape_begin(struct shape *shape, bson_error_t *error)
     return status;
 }
 
-/* Returns TRUCE_INVALID if the edit would leave an orphan or a circle. */
+/* Returns TRUCE_INVALID if the edit would leave an orphan or a cycle, and TRUCE_LIMIT if the tree
+ * has too many levels. */
 static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 {
     struct shape shape = {.edit = edit, .error = error};
@@ -251,7 +252,8 @@ static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error
     return TRUCE_OK;
 }
 
-/* Writes an open record once. Owns `guard` and `set`. */
+/* Sets fields of a record that is open and matches `guard`; repeats the write until it gets a
+ * reply. Sets *done if the record matched. Takes over `guard` and `set`. */
 static truce_status edit_write_open(truce_tree *tree, const bson_oid_t *token, bson_t *guard,
                                     bson_t *set, bool *done, bson_error_t *error)
 {
@@ -613,8 +615,9 @@ static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson
     return status == TRUCE_NOT_FOUND ? TRUCE_CONFLICT : status;
 }
 
-/* Writes the gathered items. The items that remain are the first `edit->count`. Returns TRUCE_OK if
- * all others are written, and TRUCE_CONFLICT if the caller should try again. */
+/* Writes the gathered items. The first `edit->count` items are then those that could not be
+ * written. Returns TRUCE_OK if no item remains, otherwise the status of a failed write: if possible,
+ * of one that repeating does not help. */
 static truce_status write_gathered(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_bulk_options options = {.unordered = true, .relaxed = truce__tree_relaxed(edit->tree)};

@@ -653,7 +653,8 @@ static truce_status collect_give_up(struct collecting *collecting, const bson_t 
                : TRUCE_OK;
 }
 
-/* Drops records at or below `settled` without a stamp: they belong to no version. */
+/* Handles the records at or below `settled` without a stamp, which belong to no version: gives up
+ * open ones whose lease has expired, and drops those that were given up. */
 static truce_status drop_edits(struct collecting *collecting, bson_error_t *error)
 {
     const truce_tree *tree = collecting->tree;
@@ -722,7 +723,7 @@ static truce_status release_common(truce_tree *tree, bson_error_t *error)
     return status || !from.merges ? status : truce__tree_release_common(tree, from.merges, error);
 }
 
-/* ---- a round --------------------------------------------------------------------------------- */
+/* ---- one collection -------------------------------------------------------------------------- */
 
 /* Collects once: settles versions, drops expired holds, moves `gone`, and removes what no reader
  * can see. */

@@ -21,7 +21,8 @@
 /* ---- the diff -------------------------------------------------------------------------------- */
 
 struct diffing {
-    /* A snapshot of the older version, which holds both versions. */
+    /* A snapshot of the older version, without a hold. The second read of the master shows whether
+     * either version was collected (truce__tree_still). */
     truce_tree_snapshot snapshot;
     int64_t from, to;
     bool (*function)(const truce_tree_change *change, void *arg);
@@ -265,7 +266,7 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
     return status;
 }
 
-/* Builds {version, at, message?, author?, token}, which is initialised in any case. Returns
+/* Builds {version, at, message?, author?, token}. Initializes `entry` in any case. Returns
  * TRUCE_NOT_FOUND if the version was not published, or is collected. */
 static truce_status tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
                                bson_t *entry, bson_error_t *error)
@@ -406,7 +407,9 @@ static truce_status export_tags(struct exporting *exporting, bson_error_t *error
     return status;
 }
 
-/* Opens `from` - 1, if it is available, to compute the first changes. */
+/* Finds the version to open: `from` - 1 if it is available, to compute the first changes, otherwise
+ * the oldest available version. Returns TRUCE_NOT_FOUND if `from` does not exist yet, and
+ * TRUCE_EXPIRED if it was collected. */
 static truce_status find_first(const struct exporting *exporting, int64_t *first,
                                bson_error_t *error)
 {
@@ -511,8 +514,8 @@ struct truce_tree_import {
      * begun. */
     truce_tree_edit *edit;
     bool headed, begun, whole, ended;
-    /* The first version of the lines, and the first version of the tree that they create, or 0
-     * before it is known. */
+    /* The first version of the lines. `first` is the first version of the tree if the lines create
+     * the tree from a whole version, otherwise 0. */
     int64_t from, first;
     truce_tree_imported totals;
 };

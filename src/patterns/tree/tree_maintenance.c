@@ -1,6 +1,7 @@
-/* The sweep collects once for each tree. The check finds invalid masters, and items that belong to
- * no version and no edit: an insert that took effect late leaves such an item, and --repair removes
- * it. */
+/* The sweep and the check of trees. The sweep calls truce_tree_collect once for each tree, and ends
+ * drops that were interrupted. The check finds invalid masters, and items that belong to no version
+ * and no edit. An insert that took effect after its edit was abandoned leaves such an item; a
+ * repair removes it. */
 #include "patterns/tree/tree_maintenance.h"
 
 #include <string.h>

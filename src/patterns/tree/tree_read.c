@@ -406,8 +406,8 @@ static void find_append_ids(const struct candidates *candidates, bson_t *ids)
     }
 }
 
-/* Reads the current items of the candidates, and passes those that are current to the caller.
- * Repeats the read if versions were collected during it. */
+/* Reads the items of the candidates in the version of the snapshot, and passes those candidates to
+ * the caller that are in it. Repeats the read if versions were collected during it. */
 static truce_status hand_candidates(struct candidates *candidates, bson_error_t *error)
 {
     truce_tree_snapshot *snapshot = candidates->handing->snapshot;
@@ -742,8 +742,8 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
 
 /* ---- one item -------------------------------------------------------------------------------- */
 
-/* Finds the greatest published version of an item. Returns TRUCE_NOT_FOUND if the item has no such
- * version. */
+/* Finds the document of an item with the greatest published version up to that of the snapshot.
+ * Returns TRUCE_NOT_FOUND if no document qualifies. Initializes `found` in any case. */
 static truce_status tree_find_item(const truce_tree_snapshot *snapshot, struct value id,
                                    bson_t *found, bson_error_t *error)
 {
