@@ -174,8 +174,8 @@ func (db *Database) withOwnClaims() *Database {
 	return &other
 }
 
-// Close closes the store, or the connections that Connect made. Calls that run end with an error
-// and have changed nothing.
+// Close closes the store, or the connections that Connect made. Calls that run end with an error.
+// Those on a server may have taken effect.
 func (db *Database) Close() error {
 	if db.session != nil {
 		return fail(ErrInvalid, 2,

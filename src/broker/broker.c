@@ -2,8 +2,9 @@
  * URLs of brokers, and the modules that implement them.
  *
  * A module lies in the folder of the library, or in its folder "truce". The library is the file
- * that contains this code: libtruce.so, or the program truce. For a program in .../bin, the folder
- * is .../lib or the folder that TRUCE_BROKER_FOLDER names at compile time.
+ * that contains this code: libtruce.so, or the program truce. For a program in .../bin, the module
+ * may also lie in .../lib/truce. The last candidate is the folder that TRUCE_BROKER_FOLDER names at
+ * compile time.
  */
 #include "broker/broker.h"
 

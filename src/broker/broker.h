@@ -117,7 +117,7 @@ struct broker_ops {
  * one such function. */
 typedef const struct broker_ops *truce_broker_function(int version);
 
-/* Reads a URL. `text` is split in place, and `query` is initialised in any case; both must outlive
+/* Reads a URL. `text` is split in place, and `query` is initialized in any case; both must outlive
  * the address. Fails with INVALID if the URL is wrong. */
 truce_status truce__broker_address_read(char *text, bson_t *query, struct broker_address *address,
                                         bson_error_t *error);

@@ -53,8 +53,8 @@
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
 #define CONSUMER_LINGER_NS   INT64_C(5000000)
 #define CONSUMER_LINGER_MAX  INT64_C(50000000)
-/* After this time without a message, the consumer asks the broker for the number of messages that
- * wait. */
+/* With `until_empty` or `replay`: after this time without a message, the consumer asks the broker
+ * whether messages wait, and ends if none do. */
 #define CONSUMER_EMPTY_MS   1000
 #define CONSUMER_COLLECT_NS INT64_C(60000000000)
 #define CONSUMER_COUNT_NS   INT64_C(5000000000)
@@ -109,7 +109,7 @@ struct consumer {
     /* When old records were last collected, and when waiting messages were last counted
      * (monotonic). */
     int64_t collected_ns, counted_ns;
-    /* The duration of the last batch from its commit to its acknowledgement. */
+    /* The duration of the last batch from its mapping to its acknowledgement. */
     int64_t commit_ns;
     /* The last report to truce_consumers; its strings are owned, except `into`. */
     struct consumers_report report;
@@ -174,7 +174,9 @@ static truce_status consumer_read_message(struct consumer *consumer,
     return truce__document_check(document, "message", error);
 }
 
-/* Finds the id by which the message is recorded. The id borrows its bytes from `made`. */
+/* Finds the id by which the message is recorded. The id borrows its bytes from `made` or from the
+ * message. Its type is 0 if the message has none and needs none: it has a position, the target is a
+ * set, or rejects are replayed. Any other message without an id is INVALID. */
 static truce_status consumer_find_id(struct consumer *consumer, const struct item *item,
                                      const bson_t *document, bson_t *made, bson_value_t *id,
                                      bson_error_t *error)

@@ -5,7 +5,9 @@
  * Dead letters: messages that a consumer cannot apply (poison messages), with the reason. The
  * collection is truce_rejects, so a dead letter is called a reject:
  *
- *     {_id: {consumer, message}, reason, time, facts: {...}, body: <binary>}
+ *     {_id: {consumer, message}, reason, time, facts: {...}, size, body: <binary>}
+ *
+ * A body of more than BROKER_BODY_MAX bytes is not stored.
  */
 #include "base/limits.h"
 #include "broker/broker.h"

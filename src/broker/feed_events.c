@@ -114,8 +114,8 @@ static char *feed_event_make_key(const bson_t *id)
     return (char *)text.bytes;
 }
 
-/* Appends {operationType, documentKey?, fullDocument?, updateDescription?, to?}, with the names of
- * MongoDB's change events. */
+/* Appends {operationType, collection, documentKey?, fullDocument?, updateDescription?,
+ * fullDocumentBeforeChange?, from?, to?}. Most names are those of MongoDB's change events. */
 static void feed_event_append_data(bson_t *data, const struct feed_entry *entry,
                                    const struct feed_events *changes)
 {

@@ -22,8 +22,9 @@
  *  BF3  An event is sent only after the event before it with the same key was confirmed. So the
  *       broker receives the events of a key in order, even if it refuses one of them. Later,
  *       repetitions may follow, but no event comes for the first time after a later one.
- *  BF4  No change is skipped: if entries after the position were removed from the feed, the
- *       publisher ends with EXPIRED.
+ *  BF4  No change is skipped without the caller's permission: if entries after the position were
+ *       removed from the feed, the publisher ends with EXPIRED. With `from` oldest or latest, it
+ *       begins there and notes the gap instead.
  *
  * The model is models/feed_events.cpp. Several publishers of one name only repeat each other's
  * messages. The feed omits the collections of truce, so the positions are not changes themselves.
@@ -44,9 +45,14 @@ struct feed_event {
     bson_t document;
 };
 
-/* Begins at the stored position. If `engine` is NULL, uses the engine of the store. Fails with
- * INVALID if the store is not a file, has no feed, or the stored position belongs to another
- * broker. Fails with EXPIRED if changes are missing (BF4). */
+/* Begins at the stored position. Without one, begins at the oldest change or after the last one, as
+ * options->from says. If `engine` is NULL, uses the engine of the store. Fails with EXPIRED if
+ * changes are missing (BF4). Fails with INVALID if:
+ *
+ *     the store is not a file, or has no feed
+ *     the stored position belongs to another broker or collection
+ *     `from` requires a stored position, and none exists
+ */
 truce_status truce__feed_events_new(truce_store *store, struct engine *engine,
                                     const truce_publish_options *options,
                                     const struct broker_address *address,

@@ -16,7 +16,7 @@
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Appends the digest of a message's content. A message without an id and a position is recognised
+/* Appends the digest of a message's content. A message without an id and a position is recognized
  * in the rejects by its content. */
 static void inbox_append_digest(bson_t *key, const struct broker_message *message)
 {

@@ -38,7 +38,7 @@ struct inbox_key {
 truce_status truce__inbox_prepare(truce_store *store, bson_error_t *error);
 
 /* Makes the key. `id` may have type 0. Fails with INVALID if an id has a wrong type or size. `key`
- * is initialised in any case. */
+ * is initialized in any case. */
 truce_status truce__inbox_key_make(const struct broker_message *message, const bson_value_t *id,
                                    struct inbox_key *key, bson_error_t *error);
 void truce__inbox_key_release(struct inbox_key *key);

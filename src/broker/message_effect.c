@@ -1,6 +1,7 @@
 /*
  * Targets. A target compiles its mapping to a list of changes; a message is mapped to such a list.
- * The list is checked before it enters a commit, so a commit fails only for reasons of the store.
+ * The list is checked before it enters a commit, so a commit fails only because of the store or of
+ * the documents in it, such as a merge that conflicts.
  */
 #include "broker/message_effect.h"
 
@@ -447,7 +448,7 @@ static truce_status effect_read_source(const bson_t *change, const char **source
 }
 
 /* Reads {set, operation, key, element, seq, source}. *sequence is that of effect_read_seq.
- * `element` is initialised; the result borrows from the change, `key`, and `element`. */
+ * `element` is initialized; the result borrows from the change, `key`, and `element`. */
 static truce_status effect_read_set(const struct effect_handle *handle, const bson_t *change,
                                     truce_set_operation *operation, bson_t *key, bson_t *element,
                                     const char **sequence, bson_error_t *error)

@@ -47,13 +47,14 @@ truce_status truce__effect_target_new(truce_store *store, const char *into, cons
 /* Frees the target. NULL is allowed. */
 void truce__effect_target_free(struct effect_target *target);
 
-/* Returns whether repeating and reordering the effects changes nothing: the target is a set. */
+/* Returns whether repeating and reordering the effects changes nothing: the target is a set, and
+ * its messages have numbers (the mapping has no {seq: {$sequence: NAME}}). */
 bool truce__effect_target_is_set(const struct effect_target *target);
 /* Returns the set of a target set:COLLECTION.LIST. */
 truce_set *truce__effect_target_set(const struct effect_target *target);
 
-/* Maps a message. Fails with INVALID if the message does not fit the mapping. The caller releases
- * the effect after OK. */
+/* Maps a message. Fails with INVALID if the message does not fit the mapping, and with LIMIT if it
+ * makes too many changes. The caller releases the effect after OK. */
 truce_status truce__effect_make(struct effect_target *target, const bson_t *message,
                                 struct arena *arena, struct effect *effect, bson_error_t *error);
 void truce__effect_release(struct effect *effect);

@@ -27,7 +27,7 @@ truce_status truce__template_new(const bson_t *source, bool is_array, struct tem
 /* Frees the template. NULL is allowed. */
 void truce__template_free(struct template *template);
 
-/* Fills `result`, which is always initialised, for a message. `arena` is scratch memory. Fails with
+/* Fills `result`, which is always initialized, for a message. `arena` is scratch memory. Fails with
  * INVALID if a field is missing or an expression fails. */
 truce_status truce__template_apply(const struct template *template, const bson_t *message,
                                    struct arena *arena, bson_t *result, bson_error_t *error);

@@ -61,7 +61,8 @@ static void publisher_free_jobs(struct publisher *publisher)
     publisher->count = 0;
 }
 
-/* Claims a batch. The batch is empty if no job becomes ready within BROKER_WAIT_MS. */
+/* Claims a batch. If no job is ready, waits up to BROKER_WAIT_MS for one, unless `until_empty` is
+ * set. The batch may stay empty. */
 static truce_status publisher_claim(struct publisher *publisher, bson_error_t *error)
 {
     truce_status status = truce_queue_claim_many(publisher->queue, publisher->batch,
@@ -88,8 +89,8 @@ static void publisher_release_jobs(struct publisher *publisher)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Finds the key of a message in the document of its job or event. Returns NULL if the key is that
- * of the URL. */
+/* Finds the key of a message in the document of its job or event. Sets *key to NULL if the key is
+ * that of the URL. *key borrows from `made`, which the caller destroys in any case. */
 static truce_status publisher_find_key(struct publisher *publisher, const bson_t *document,
                                        bson_t *made, const char **key, bson_error_t *error)
 {
@@ -204,7 +205,7 @@ static truce_status publisher_send_events(struct publisher *publisher, bson_erro
     return status ? status : publisher_confirm(publisher, error);
 }
 
-/* Publishes a batch of changes. Sets *empty if there are no more. */
+/* Publishes a batch of changes. Sets *empty if none are left and `until_empty` is set. */
 static truce_status publisher_publish_changes(struct publisher *publisher, bool *empty,
                                               bson_error_t *error)
 {
@@ -279,7 +280,7 @@ static truce_status publisher_end_jobs(struct publisher *publisher, bson_error_t
     return status;
 }
 
-/* Publishes a batch of jobs. Sets *empty if no job is ready. */
+/* Publishes a batch of jobs. Sets *empty if no job is ready and `until_empty` is set. */
 static truce_status publisher_publish_jobs(struct publisher *publisher, bool *empty,
                                            bson_error_t *error)
 {

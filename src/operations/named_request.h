@@ -7,7 +7,8 @@
  *     {queue: "mail", payload: {...}} -> {truceEnqueue: "mail", payload: {...}, $db: "shop"}
  *
  * Besides the operations, MongoDB's data commands can be named. Their rows only describe them: the
- * field `collection` becomes the first field of the command, and all other fields are passed on.
+ * target, mostly `collection`, becomes the first field of the command, and all other fields are
+ * passed on.
  */
 #include "operations/operation.h"
 
@@ -16,7 +17,7 @@ extern const struct operation_row *const truce__data_rows[];
 
 /* Returns the row of an operation or a data command that has the name, or NULL. */
 const struct operation_row *truce__named_request_row(const char *name);
-/* Makes the command of a request. `command` is always initialised. A field that only a session
+/* Makes the command of a request. `command` is always initialized. A field that only a session
  * of a driver has ($db, lsid, ...) and a request without its target fail with TRUCE_INVALID. */
 truce_status truce__named_request_command(const struct operation_row *row, const char *database,
                                           const bson_t *body, bson_t *command, bson_error_t *error);

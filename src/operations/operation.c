@@ -421,7 +421,7 @@ const char *truce__class_name(truce_status status, uint32_t code)
     return code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status);
 }
 
-/* Appends `status` and labels to the reply. Drivers recognise the label that says that the
+/* Appends `status` and labels to the reply. Drivers recognize the label that says that the
  * operation may be repeated. In a transaction, another label says so. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply)

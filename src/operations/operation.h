@@ -206,8 +206,8 @@ truce_status truce__operation_element(truce_status status, const char *what, int
  * another type. */
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error);
-/* Returns the position of the word in a list that NULL ends, or 0 if the word is NULL. The row has
- * checked the word. */
+/* Returns the index of the word in a list that NULL ends, 0 if the word is NULL, or -1 if the list
+ * lacks the word. */
 int truce__operation_choice(const char *word, const char *const *words);
 /* Returns an object of the library that is made on call->store. All calls of the database share
  * the object of a key. If the key is NULL, or in a transaction, the object is for the call
@@ -215,8 +215,8 @@ int truce__operation_choice(const char *word, const char *const *words);
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing));
 void truce__operation_give(struct operation_call *call, struct handle *handle);
-/* Frees an object (NULL is allowed). If the operation is part of a commit, frees it after the end
- * of the commit. */
+/* Frees an object by `free`, which must accept NULL if the object may be NULL. If the operation is
+ * part of a commit, frees it after the end of the commit. */
 void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing);
 /* Adds the operation of a request to the commit. `number` is its position in the list of
  * changes, from 1. Appends the reply. Every status except OK ends the commit, also NOT_FOUND. */
@@ -273,6 +273,7 @@ extern const struct operation_row *const ledger_operations[];
 extern const struct operation_row *const set_operations[];
 /* In operation_tree.c. */
 extern const struct operation_row *const tree_operations[];
+/* In operation_broker.c. */
 extern const struct operation_row *const broker_operations[];
 /* In operation_transfer.c. */
 extern const struct operation_row *const transfer_operations[];

@@ -20,7 +20,8 @@
 
 /* ---- the handle of revisions ----------------------------------------------------------------- */
 
-/* The fields that name a handle of revisions. The struct of every command begins with them. */
+/* The fields that name a handle of revisions. The struct of each operation that uses such a handle
+ * begins with them. */
 struct revision_named {
     const char *versionField;
     const bson_t *rules;

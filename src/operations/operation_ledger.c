@@ -243,7 +243,8 @@ static const struct field entry_fields[] = {GIVEN(entry_given, account, FIELD_TE
                                             GIVEN(entry_given, value, FIELD_WHOLE),
                                             {0}};
 
-/* The message names the unit, which is missing for 12.50 and "12.50". */
+/* Checks that an amount is an integer. The error for 12.50 or "12.50" names the smallest unit,
+ * which the general check of a field does not know. */
 static truce_status operation_ledger_check_amount(const bson_t *entry, bson_error_t *error)
 {
     bson_iter_t at;

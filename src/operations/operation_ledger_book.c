@@ -130,7 +130,7 @@ struct import_field {
     bson_type_t type; /* BSON_TYPE_EOD means any type. */
 };
 
-/* Refuses unknown fields, because one may be a misspelt known one. */
+/* Refuses unknown fields, because one may be a misspelled known one. */
 static truce_status items_check_fields(const bson_t *record, const struct import_field *fields,
                                        const char *what, bson_error_t *error)
 {
@@ -179,7 +179,8 @@ static truce_status import_currency(struct importing *importing, const char *cod
     return TRUCE_OK;
 }
 
-/* Finds the account. Fails with NOT_FOUND if neither the ledger nor the records have it. */
+/* Finds the account. If neither the ledger nor the records have it, adds it to the accounts to be
+ * opened, or fails with INVALID if the option `open` was not given. */
 static truce_status import_account(struct importing *importing, const char *name,
                                    struct import_name **account, bson_error_t *error)
 {

@@ -440,7 +440,9 @@ enum queue_action { CANCEL, RETRY, DISCARD, CLOSE, PAUSE, RESUME, REDRIVE };
 typedef truce_status queue_control_function(truce_queue *queue, truce_commit *commit,
                                             const bson_oid_t *id, bson_error_t *error);
 
-/* Applies the action to each of the jobs. A job whose state does not allow it is skipped. */
+/* Applies the action to each of the jobs, one by one. A job that does not exist, or whose state
+ * does not allow the action, is skipped. Any other failure ends the loop, and the jobs before it
+ * stay changed. */
 static truce_status queue_act_on_all(struct arena *arena, truce_queue *queue,
                                      queue_control_function *act, const bson_t *ids, bson_t *reply,
                                      bson_error_t *error)

@@ -10,8 +10,9 @@
 /* The maximum number of findings in one reply. */
 #define FINDINGS_MAX 1000
 
-/* Makes the handle for rules of copies. All calls share one handle. It caches the rules until a
- * call changes them. */
+/* Makes the handle for rules of copies. The calls of a database share one handle, except those in a
+ * transaction. It caches the rules for SYNC_FRESH_MS, or until the structure of the store
+ * changes. */
 static void *make_sync(void *arg)
 {
     return truce_sync_new(arg, NULL);

@@ -73,7 +73,8 @@ struct fields_reading {
     const bson_t *request;
 };
 
-/* Reads the fields of `document` into `into` (if NULL, they are only checked).
+/* Reads the fields of `document` into `into`. `into` may be NULL only if all fields of the table
+ * are FIELD_PLAIN or FIELD_IGNORED, which are not read.
  *
  *     TypeMismatch (14)   a field has another type
  *     40413               a field is given twice, even if one of them is null

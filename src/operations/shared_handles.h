@@ -16,6 +16,7 @@
 struct handles;
 
 struct handle {
+    /* The object of the library, and the function that frees it. */
     void *thing;
     struct handle *next;
     void (*free)(void *thing);
@@ -24,15 +25,17 @@ struct handle {
     /* The handle on which the object was made, or NULL. It stays in use as long as this handle
      * exists. */
     struct handle *under;
+    /* The number of calls and of other handles that use this handle. */
     int users;
+    /* The clock of `handles` at the last use, for the eviction. */
     uint64_t used;
 };
 
-/* Makes the object. Never fails. */
+/* Makes the object. Never fails. It runs under the mutex of all handles. */
 typedef void *handle_maker(void *arg);
 
 struct handles *handles_new(void);
-/* Frees all handles. No handle may be in use. */
+/* Frees all handles. No call may use one. */
 void handles_free(struct handles *handles);
 
 /* Returns the handle of the key, and makes it if it does not exist. If `key` is NULL, the handle
@@ -40,6 +43,7 @@ void handles_free(struct handles *handles);
  * NULL. */
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
                             void (*free)(void *thing), struct handle *under);
+/* Ends one use. Frees a handle without a key after its last use. */
 void handles_give(struct handles *handles, struct handle *handle);
 
 #endif

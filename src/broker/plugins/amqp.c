@@ -391,7 +391,7 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Finds the position of a message of a stream. Fails with INVALID if the queue is a stream and the
- * URL does not say so. */
+ * URL does not say so, or if the first message is not at the stored position. */
 static truce_status amqp_find_offset(struct amqp *amqp, struct broker_message *message,
                                      bson_error_t *error)
 {
@@ -427,9 +427,9 @@ static truce_status amqp_unexpected(struct amqp *amqp, const amqp_frame_t *frame
                        frame->frame_type);
 }
 
-/* Reads the frames of a message, whose properties stay in the memory of the connection. Free the
- * body. amqp_read_message() is not used: it copies the properties, and fails at a header with an
- * empty name, so that the message would come again for ever. */
+/* Reads the frames of a message, whose properties stay in the memory of the connection. The caller
+ * frees the body, also after a failure. amqp_read_message() is not used: it copies the properties,
+ * and fails at a header with an empty name, so that the message would come again forever. */
 static truce_status amqp_read_content(struct amqp *amqp, amqp_message_t *message,
                                       bson_error_t *error)
 {
@@ -538,7 +538,8 @@ static truce_status amqp_plugin_waiting(void *arg, int64_t *count, bson_error_t 
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* Makes a table of strings, whole numbers, and flags; the entries borrow from the document. */
+/* Makes a table of strings, whole numbers, and flags. The entries borrow from the document; the
+ * caller frees the array `entries` with bson_free. */
 static amqp_table_t amqp_make_table(const bson_t *headers)
 {
     amqp_table_t table = {0};
@@ -564,7 +565,7 @@ static amqp_table_t amqp_make_table(const bson_t *headers)
     return table;
 }
 
-/* Skips a message that RabbitMQ returned because no queue receives it. */
+/* Reads the message that RabbitMQ returned because no queue receives it. Returns NOT_FOUND. */
 static truce_status amqp_read_return(struct amqp *amqp, const amqp_basic_return_t *returned,
                                      bson_error_t *error)
 {

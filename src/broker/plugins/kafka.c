@@ -5,10 +5,11 @@
  *
  * A property of librdkafka is an option of the URL, such as security.protocol or ssl.ca.location.
  *
- * The group is the name of the consumer. The group only distributes the partitions: a partition is
- * read from the position that the store has, or from its beginning. Offsets that are committed to
- * Kafka are for its tools, which show the lag of the group. After a rebalance, two consumers may
- * have messages of one partition for a time; the store's position decides which commit counts.
+ * The group is the name of the consumer. The group only distributes the partitions. A partition is
+ * read from the position that the store has. Without one, it is read from its beginning, or with
+ * auto.offset.reset=latest from its end. Offsets that are committed to Kafka are for its tools,
+ * which show the lag of the group. After a rebalance, two consumers may have messages of one
+ * partition for a time; the store's position decides which commit counts.
  *
  * This module uses libbson and librdkafka, and nothing of libtruce.
  */
@@ -37,7 +38,8 @@ struct kafka {
     /* The partitions of this consumer, each with the next offset to read, or NULL before an
      * assignment. */
     rd_kafka_topic_partition_list_t *assigned;
-    /* The offsets that were acknowledged last. */
+    /* For each partition, the offset after the last acknowledged message, as Kafka commits it. NULL
+     * before the first acknowledgement. */
     rd_kafka_topic_partition_list_t *acknowledged;
     bool latest, is_consumer;
     /* The client is subscribed. Its messages are in the queue that rd_kafka_poll serves, and
@@ -261,7 +263,8 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
     return good;
 }
 
-/* Returns NOT_FOUND for a topic that does not exist, and INVALID for a name that no topic has. */
+/* Checks that the topic exists. Returns NOT_FOUND if it does not, INVALID if no topic can have this
+ * name, and IO if no server replied within `timeout_ms`. */
 static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_error_t *error)
 {
     const struct rd_kafka_metadata *found = NULL;

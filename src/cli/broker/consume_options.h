@@ -17,7 +17,7 @@ struct consume_call {
 };
 
 /* Reads the options, except `report` and `metrics`. If they are wrong, prints the error and returns
- * false. The call is initialised in any case. */
+ * false. The call is initialized in any case. */
 bool consume_options_read(struct cli *cli, struct consume_call *call);
 void consume_options_release(struct consume_call *call);
 

@@ -101,8 +101,8 @@ typedef const struct cli_command *const cli_command_list[];
 /* The table of all commands, followed by NULL. main() sets it before the first call into cli/core,
  * so that cli/core depends on no command. */
 extern const struct cli_command *const *cli_commands;
-/* --store, --json, --pretty, --table, --deadline, --slow, --quiet, --help: the options of every
- * command. */
+/* --store, --database, --json, --pretty, --table, --deadline, --slow, --quiet, --help: the options
+ * of every command. */
 extern const struct cli_option cli_common_options[];
 /* Returns true if the option is a common one, and not an option of the command with the same
  * name. */
@@ -222,7 +222,7 @@ bool cli_write(const void *bytes, size_t size);
  * escaped. */
 TRUCE_PRINTF(1, 2)
 bool cli_put(const char *format, ...);
-/* Prints the escape sequence of a colour for the text that follows. Prints nothing if the output is
+/* Prints the escape sequence of a color for the text that follows. Prints nothing if the output is
  * not a terminal, the terminal is dumb, or NO_COLOR is set. */
 void cli_paint(const char *sequence);
 /* Flushes the output. Returns `code`, or CLI_FAILED if standard output could not be written. A full

@@ -22,7 +22,7 @@ int cli_call_read(struct cli *cli, char **words, bool *done);
 int cli_call_give(struct cli *cli, const struct cli_option *option, const char *value, int line);
 
 /* Returns the index of the next word, from `at` on, that is neither an option nor an option's
- * value. At the end, returns the number of words. */
+ * value. If "--" or the end comes first, returns the number of words. */
 int cli_next_plain(char **words, int at);
 /* Returns the option that the word ends with if its value is the next word, else NULL. */
 const struct cli_option *cli_option_before_value(const struct cli_command *command,

@@ -7,7 +7,8 @@
  * The first record names the columns. A name with dots is a path: "address.city". A cell becomes
  *
  *     nothing                     its field is omitted
- *     1, 2.5, true, false, null   that JSON value, unless the cell is quoted
+ *     1, 2.5, true, false, null   that JSON value, unless the cell is quoted or the number is an
+ *                                 integer of more than 64 bits
  *     anything else               a string; "" is an empty one
  *
  * unless its column has a type:
@@ -54,9 +55,9 @@ bool cli_csv_has(const struct csv *csv, const char *name);
  * empty document. Returns NULL, or the fault, also borrowed until the next call. */
 const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bson_t *document);
 
-/* Finds the end of the record that begins at text[0] and stores its length, with the line end, in
- * scan->looked. Zero the struct before the first call for a record. A later call with more bytes
- * continues where the last one ended. */
+/* Finds the end of the record that begins at text[0]. Returns true if the text has it;
+ * scan->scanned is then the length of the record with its line end. Zero the struct before the
+ * first call for a record. A later call with more bytes continues where the last one ended. */
 struct csv_scan {
     size_t scanned;
     /* The scan is in quotes, directly after quotes, or in a cell that has begun. */

@@ -18,7 +18,7 @@ struct sink {
     int why; /* The errno of the first write that failed, or 0. */
 };
 
-/* Opens the file; NULL or "-" is standard output. Fails with INVALID if it cannot be written; the
+/* Opens the file; NULL or "-" is standard output. Fails with IO if it cannot be written; the
  * message says why. */
 truce_status cli_sink_open(struct sink *sink, const char *path, bson_error_t *error);
 /* Returns false if the bytes could not be written; cli_sink_close, or cli_output_end, reports the

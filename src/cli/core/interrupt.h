@@ -9,7 +9,8 @@
 
 #define CLI_INTERRUPTED 130 /* The exit code that a shell gives a process that SIGINT ended. */
 
-/* Interrupts calls to this store on Ctrl-C until the store is closed. */
+/* Interrupts calls to this store on Ctrl-C until cli_interrupt_forget. At most two stores are
+ * watched; others are ignored. */
 void cli_interrupt_watch(truce_store *store);
 /* Forgets all stores. Call it before stores are closed, and before a command starts processes. */
 void cli_interrupt_forget(void);

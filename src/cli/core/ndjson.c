@@ -332,8 +332,8 @@ struct element_scan {
     bool text, escaped; /* The scan is in a string, or after a backslash in it. */
 };
 
-/* Returns true if the element ends here, at a comma or a bracket. scan->looked is then its
- * length. */
+/* Returns true if the element ends within the text, at a comma or a bracket. scan->scanned is then
+ * its length. */
 static bool find_element_end(const uint8_t *text, size_t size, struct element_scan *scan)
 {
     for (; scan->scanned < size; scan->scanned++) {

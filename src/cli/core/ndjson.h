@@ -34,7 +34,8 @@ struct ndjson_line {
     int64_t end;
     /* The text without the line end. Borrowed until the next call. */
     const char *text;
-    /* The size of `text`, which is cut to NDJSON_LINE_MAX bytes. */
+    /* The size of `text`. A line of more than NDJSON_LINE_MAX bytes is cut to NDJSON_TEXT_MAX
+     * bytes. */
     size_t size;
     /* The reason why the line is wrong (for example, it is too long or not UTF-8), or NULL.
      * Borrowed until the next call. */
@@ -100,10 +101,11 @@ struct rejects {
         .path = where, .file = -1                                                                  \
     }
 
-/* Checks the path before any line is read. Fails with INVALID if it is a directory, or a file that
- * is not a reject file and must not be removed. */
+/* Checks the path before any line is read. Fails with INVALID if it is "-" or a directory, or if
+ * its folder does not exist. Also fails if it is a file that is not a reject file, because the
+ * import would remove it. */
 truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *error);
-/* Removes the rejected lines of an earlier import. */
+/* Removes the reject file of an earlier import. A device or a pipe stays. */
 void cli_rejects_begin(const struct rejects *rejects);
 truce_status cli_reject(struct rejects *rejects, int64_t line, const char *reason, const char *text,
                         size_t size, bson_error_t *error);

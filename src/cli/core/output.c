@@ -10,7 +10,7 @@
 #include "cli/core/pretty_output.h"
 #include "cli/core/table_output.h"
 
-/* ---- refused output paths ------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static int output_errno; /* The errno of the first write that failed, or 0. */
 

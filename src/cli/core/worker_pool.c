@@ -2,12 +2,12 @@
  * The pool of worker processes.
  *
  *     slot     process, pipe to, pipe from
- *       queue    frames in the order given:  answered | sent | being sent | waiting
+ *       queue    the unanswered frames in the order given:  sent | being sent | waiting
  *
  * A frame on the pipe is its size (4 bytes, the machine's order) and its bytes. If a process dies,
- * its slot gets a new one, and everything in the queue is sent again from its first byte. If
- * DEATHS_MAX processes in a row die over the first frame of the queue, this frame is the likely
- * cause, and the pool fails.
+ * its slot gets a new one, and everything in the queue is sent again from its first byte. If more
+ * than DEATHS_MAX processes in a row die before they answer the first frame of the queue, this
+ * frame is the likely cause, and the pool fails.
  */
 #include "cli/core/worker_pool.h"
 #include "cli/core/interrupt.h"

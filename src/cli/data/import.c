@@ -67,26 +67,27 @@ struct import {
  * Lines are read in batches. Each batch is written, and then the progress:
  *
  *     truce_imports  {_id: {file, collection}, offset, line, row?, form?, imported, rejected,
- *                     check, hash, done, seed}
+ *                     check, hash, done, seed, at}
  *
  *     offset        the offset at which the next line starts
  *     line, row     the number of the line that ends before `offset`. For arrays and CSV, `line` is
  *                   the number of the element, and `row` the line of the file on which it ends
  *     form          the form of the file, "array" or "csv", or absent for NDJSON
- *     check         a hash of the bytes before `offset`, to detect another file
+ *     check         a hash of the last bytes before `offset`, to detect another file
  *     hash          the fingerprint of the imported documents
  *     done          the end of the file was reached
  *     seed          the base of generated _ids, together with the number of the line
+ *     at            the time of the record
  *
  * An import that is killed at any time and started again on the same file resumes at `offset`, and
  * each line is imported once. The batch after `offset` may be stored in part. Its documents are
- * recognised by their _ids; equal documents count as imported. The import therefore needs no
+ * recognized by their _ids; equal documents count as imported. The import therefore needs no
  * transaction. A process that is killed would leave a transaction open on a server.
  *
- * The progress document is never removed. Importing the same file again changes nothing, but lines
- * that were appended to the file are imported. Another file under the same name is imported from
- * its start if the first file was done. Input that cannot be read twice, such as a pipe, has no
- * progress.
+ * The progress document stays after the import. Importing the same file again changes nothing, but
+ * lines that were appended to the file are imported. With --again, or if the collection was emptied
+ * in the meantime, the file is imported from its start. So is another file under the same name if
+ * the first file was done. Input that cannot be read twice, such as a pipe, has no progress.
  */
 
 /* The number of bytes before `offset` that are hashed. */

@@ -15,7 +15,7 @@ static bool has_option(const struct cli *cli, const char *name)
     return false;
 }
 
-/* Reads the document of an option, which is always initialised. If the option was given, sets *set
+/* Reads the document of an option, which is always initialized. If the option was given, sets *set
  * to the document. */
 static bool query_read_document(const struct cli *cli, const char *name, bson_t *document,
                                 const bson_t **set)

@@ -54,7 +54,7 @@ struct cli_query {
 int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *query);
 void cli_query_release(struct cli_query *query);
 
-/* Reads --hint, an index name or a key pattern. `hint` is initialised, and empty if the option was
+/* Reads --hint, an index name or a key pattern. `hint` is initialized, and empty if the option was
  * not given. */
 bool cli_hint_read(const struct cli *cli, bson_t *hint);
 

@@ -63,7 +63,8 @@ static const struct cli_command cli_request_list = {
 
 /* ---- run ------------------------------------------------------------------------------------ */
 
-/* Runs the program. The file holds the request's input, and then the program's output. */
+/* Runs the program with the file `in` as its standard input and the file `out` as its standard
+ * output. Returns INVALID if it cannot be started or does not succeed. */
 static truce_status run_program(const struct cli *cli, int in, int out, bson_error_t *error)
 {
     char **words = (char **)(uintptr_t)(cli->arguments + 1);

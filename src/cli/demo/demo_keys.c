@@ -1,6 +1,6 @@
 /*
  * truce demo keys: three documents: red, green, and any. Eight processes add keys, each to one
- * colour and to any, and some are killed with SIGKILL.
+ * color and to any, and some are killed with SIGKILL.
  *
  * The naive code does two updates, one after the other. Then one commit does both. Then the same
  * commit runs through the journal, as on a store that has only atomic updates of one document. The

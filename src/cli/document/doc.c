@@ -202,7 +202,7 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
 }
 
 /* Starts $EDITOR on the document, with one field on each line. The lines of `head` are above it;
- * each begins with "#", and they are removed afterwards. Returns CLI_DONE and initialises `edited`,
+ * each begins with "#", and they are removed afterwards. Returns CLI_DONE and initializes `edited`,
  * with the types of `document`; the caller destroys it. Otherwise, prints the error. */
 static int cli_edit(struct cli *cli, const bson_t *document, const char *head, bson_t *edited)
 {
@@ -477,7 +477,7 @@ static int inbox_edit_entry(struct cli *cli, truce_revision *revision, const bso
     return code;
 }
 
-/* Reads the entry as it is shown, and initialises its document as $EDITOR returns it. */
+/* Reads the entry as it is shown, and initializes its document as $EDITOR returns it. */
 static int inbox_edit(struct cli *cli, const bson_oid_t *id, bson_t *shown, bson_t *document)
 {
     truce_revision *revision;

@@ -14,7 +14,7 @@
 #define MINUTE_MS   INT64_C(60000)
 #define DAY_MS      INT64_C(86400000)
 
-/* ---- for both files ------------------------------------------------------------------------- */
+/* ---- shared with restore.c and serve_archive.c ---------------------------------------------- */
 
 int cli_target_open(const struct cli *cli, const char *name, bool create, struct target **target)
 {

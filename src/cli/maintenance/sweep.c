@@ -49,7 +49,7 @@ static void sweep_take_reply(const struct cli *cli, const bson_t *reply, int64_t
     }
 }
 
-/* Repeats the pass until nothing is left. */
+/* Repeats the pass until nothing is left, at most PASSES_MAX times. */
 static int sweep_once(struct cli *cli, const bson_t *request)
 {
     int64_t sums[SWEEP_COUNTS] = {0};

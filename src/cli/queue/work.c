@@ -9,10 +9,10 @@
  *     any other code, or a signal     failed; the end of its standard error is the reason
  *
  * While the program runs, the worker extends the lease. If the job is cancelled, lost, or out of
- * time, the program's process group gets SIGTERM, and SIGKILL after the grace time. Its output is
+ * time, the program's process group gets SIGTERM, and SIGKILL after the grace time. Its result is
  * then ignored. After SIGTERM or Ctrl-C, the worker starts no job. The running job may end within
- * the grace time; otherwise, the worker releases it and prints its id. A second signal kills the
- * worker.
+ * the grace time; otherwise, the worker ends its program in the same way, releases the job, and
+ * prints its id. A second signal kills the worker.
  *
  * This file claims and ends jobs, and runs programs that process many jobs (--keep-open).
  * work_program.c runs one program for each job, and manages the child processes and their answers.
@@ -350,8 +350,8 @@ void work_lost(struct work *work, struct work_job *at)
  * If the worker is killed, its programs read the end of their input.
  */
 
-#define BUSY_MS     50 /* The time between two reads of the program's pipes. */
-#define READY_MS    5  /* The same time while the program has room for more jobs. */
+#define BUSY_MS     50 /* The longest wait for the program's pipes. */
+#define READY_MS    5  /* The same while the program has jobs, and room for more. */
 #define REST_MS     100
 #define REST_MS_MAX 30000
 #define SHOWN_BYTES 100 /* The maximum number of bytes of an invalid line that an error shows. */

@@ -73,7 +73,8 @@ static inline bool work_is_over(int64_t since_ns, int64_t ms)
 /* Ends the job as done, with its result (or NULL). `changes`, in the form of `truce commit apply`
  * (or NULL), are one commit with the end. If the commit fails, the job has failed. */
 void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes);
-/* Ends the attempt as failed. `delay_ms` -1 means the queue's backoff. */
+/* Ends the attempt as failed. If `delay_ms` is negative, the delay is that of the worker's options
+ * (--backoff, --backoff-max, --fixed). */
 void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms);
 /* Releases the job until later; the attempt does not count. `word` is printed. */
 void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const char *word);

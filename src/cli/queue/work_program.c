@@ -24,12 +24,12 @@
  * sent with, and further fields.
  *
  *     {"done": ID, "epoch": 1, "result": {...}, "changes": [...]}     the last two are optional
- *     {"fail": ID, "epoch": 1, "error": "...", "delay_ms": 1000}      default: the queue's backoff
+ *     {"fail": ID, "epoch": 1, "error": "...", "delay_ms": 1000}      default: --backoff
  *     {"snooze": ID, "epoch": 1, "delay_ms": 1000}                    default: --later
  *     {"discard": ID, "epoch": 1, "error": "..."}
  *     {"progress": ID, "epoch": 1, "result": {...}}
  *
- * A line with any other field is refused: the field is probably misspelt, and its value would be
+ * A line with any other field is refused: the field is probably misspelled, and its value would be
  * lost.
  */
 
@@ -190,11 +190,11 @@ truce_status work_answer_read(struct json_reader *reader, const char *line, size
 /* ---- child programs -------------------------------------------------------------------------- */
 
 /*
- * A program that stays. Only a poll waits for it. A program that does not read, does not write, or
- * writes without an end delays only its own jobs.
+ * A program that handles many jobs (--keep-open). The worker waits for its pipes only in poll(), so
+ * a program that does not read, does not write, or writes without end delays only its own jobs.
  *
- * Its standard error is copied to the worker's. The end of it is kept as the reason of failed
- * jobs.
+ * The worker copies the program's standard error to its own, and keeps the last bytes as the reason
+ * of failed jobs.
  */
 
 #define READ_SIZE 65536
@@ -634,8 +634,8 @@ static bool program_is_blank(const char *text)
     return !text[strspn(text, " \t\r\n")];
 }
 
-/* Returns the document that the program printed. If the output is not a document, returns {output:
- * text}. */
+/* Returns the document that the program printed. If the output is another UTF-8 text, returns
+ * {output: text}. If it is blank or not UTF-8, returns {}. The caller destroys the document. */
 static bson_t *program_result_of(const struct attempt *attempt)
 {
     char *text = program_text_of(attempt->out, (size_t)attempt->work->output_max, false);

@@ -52,20 +52,21 @@ int work_child_start(struct work_child *child, const struct work *work);
 void work_child_send(struct work_child *child, const struct buffer *text);
 /* Closes the program's input, so that it may end. */
 void work_child_close_in(struct work_child *child);
-/* Waits for the pipes up to `timeout_ms`, and sends and reads as many bytes as possible. Returns
- * false if no byte moved. */
+/* Waits for the pipes up to `timeout_ms`. Sends as many bytes as the program's input accepts, and
+ * reads once from each output that is ready. Returns false if no pipe was ready. */
 bool work_child_move(struct work_child *child, int timeout_ms);
 /* Reads the next line without its end, valid until the next read. Returns false if there is no line
  * yet, or the line is too long (*too_long). */
 bool work_child_line(struct work_child *child, const char **line, size_t *size, bool *too_long);
 /* Sends SIGTERM to its process group the first time, and SIGKILL after the grace time. */
 void work_child_signal(struct work_child *child, int64_t grace_ms);
-/* Returns whether the program has ended. Its output may still be read. */
+/* Returns whether the program has ended. If so, kills the processes that it left in its group. Its
+ * output may still be read. */
 bool work_child_has_ended(struct work_child *child);
 /* Describes the end of the program, with the last bytes of its standard error. The caller frees the
  * string with bson_free. */
 char *work_child_end(const struct work_child *child);
-/* Frees everything after the end of the program. */
+/* Closes the pipes and frees the buffers after the end of the program, or after a failed start. */
 void work_child_forget(struct work_child *child);
 
 #endif

@@ -278,7 +278,7 @@ static bool serve_socket_mode(const struct cli *cli, unsigned *mode)
     return false;
 }
 
-/* Makes the path of the socket absolute, because drivers recognise a socket by its slashes. */
+/* Makes the path of the socket absolute, because drivers recognize a socket by its slashes. */
 static const char *serve_socket_path(const char *path, char absolute[SOCKET_PATH_MAX])
 {
     char folder[SOCKET_PATH_MAX / 2];

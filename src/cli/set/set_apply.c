@@ -371,7 +371,7 @@ static int check_rejects(const struct apply *apply)
     const char *given = cli_text(apply->cli, "rejects");
     char *made = given ? NULL : rejects_path(apply);
     bson_error_t error;
-    /* cli_output_check recognises the option's own string by its address. */
+    /* cli_output_check recognizes the option's own string by its address. */
     truce_status status =
         cli_output_check(apply->cli, given ? given : made, apply->cli->uri, &error);
 

@@ -6,8 +6,8 @@
  * has one document for each chunk of the input that is done:
  *
  *     {_id: {job: "students.classes /data/messages.ndjson ...", chunk: 3}, check: Binary,
- *      lines: 16384, applied: 15002, stale: 800, duplicate: 560, quarantined: 0,
- *      rejected: [{line: 50017, reason: "...", text: "..."}]}
+ *      lines: 16384, applied: 15002, stale: 800, duplicate: 560, quarantined: 0, rejects: 22,
+ *      rejected: [{line: 50017, reason: "...", text: "..."}, ...]}
  *
  * `check` is a hash of the chunk's bytes: a chunk is skipped only if the input is unchanged. The
  * rejected lines are in the same document, so each is stored exactly once in spite of crashes. At
@@ -33,7 +33,7 @@ struct job {
     char *name;
 };
 
-/* Initialises a job. `format` has the options that affect how lines are read. */
+/* Initializes a job. `format` has the options that affect how lines are read. */
 void job_init(struct job *job, truce_store *store, const char *set, const char *path,
               const char *format);
 void job_release(struct job *job);
