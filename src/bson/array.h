@@ -11,7 +11,7 @@
  *         truce__array_add_text(&names, list[i]);
  *     truce__array_end(&names, document);
  *
- * An array that is a bson_t of its own begins as {.to = &list}, where `list` is initialised and
+ * An array that is a bson_t of its own begins as {.to = &list}, where `list` is initialized and
  * empty. While a document inside the array is open, only that document may be appended to, as with
  * bson_append_document_begin. An array beyond BSON's maximum size is a bug of the caller. To build
  * arrays in an arena, see bson/builder.h.

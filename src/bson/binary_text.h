@@ -2,8 +2,8 @@
 #define TRUCE_BSON_BINARY_TEXT_H
 
 /*
- * Converts bytes to text and back: base64, base64 for URLs, hexadecimal digits, and UUIDs. The
- * functions write no NUL.
+ * Converts bytes to text and back: base64, base64 for URLs, hexadecimal digits, and UUIDs. Except
+ * truce__hex_show, the functions write no NUL.
  */
 #include <stdbool.h>
 #include <stddef.h>

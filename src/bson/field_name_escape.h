@@ -21,9 +21,9 @@
 bool truce__names_plain(const bson_t *document);
 /* Appends the document with escaped names. */
 void truce__names_append(bson_t *to, const char *key, const bson_t *document);
-/* Copies the document with escaped names. `stored` is always initialised. */
+/* Copies the document with escaped names. `stored` is always initialized. */
 void truce__names_store(const bson_t *document, bson_t *stored);
-/* Copies the document with the original names. `restored` is always initialised. */
+/* Copies the document with the original names. `restored` is always initialized. */
 void truce__names_restore(const bson_t *stored, bson_t *restored);
 /* Restores the original names in place. */
 void truce__names_restore_own(bson_t *document);

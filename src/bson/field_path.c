@@ -97,7 +97,7 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 
 /*
  * A finder has tables for the documents that were searched last. A document gets a table when it is
- * searched for the ASKED_OFTENth time. If more than PLACES documents alternate, they evict each
+ * searched for the ASKED_OFTENth time. If more than SLOTS documents alternate, they evict each
  * other and are searched as if there were no finder.
  */
 

@@ -2,7 +2,7 @@
 #define TRUCE_BSON_ID_FILTER_H
 
 /*
- * Filters that find one document by its `_id`. Each function initialises `filter`, and the caller
+ * Filters that find one document by its `_id`. Each function initializes `filter`, and the caller
  * destroys it. An id that is a document is compared as {_id: {$eq: ID}}, because its first name may
  * begin with a dollar sign, as in {$ref: ...}.
  */

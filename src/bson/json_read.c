@@ -11,7 +11,7 @@
  *                   ^ patched   ^ payload of a: first read as the document that it looks like,
  *                                 then seen to be a wrapper and replaced by 8 bytes
  *
- * Wrappers ($oid, $date, ...) are therefore recognised in BSON, with their fields in any order. A
+ * Wrappers ($oid, $date, ...) are therefore recognized in BSON, with their fields in any order. A
  * wrapper may contain another one: {"$date": {"$numberLong": "0"}}.
  *
  * Invariants:
@@ -465,8 +465,8 @@ static const char *convert_uuid(const struct wrapper *w, struct buffer *payload,
     return good ? CONVERTED : "$uuid needs the form 00112233-4455-6677-8899-aabbccddeeff";
 }
 
-/* Options are sorted, as in MongoDB, if all of them are letters. Sorting other characters could
- * break the UTF-8. */
+/* Returns whether all characters are ASCII. Only then are the options sorted, as in MongoDB:
+ * sorting the bytes of other characters would break the UTF-8. */
 static bool are_letters(const char *flags)
 {
     while (*flags && !((unsigned char)*flags & 0x80))
@@ -679,7 +679,8 @@ static bool json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payloa
 
 /* The maximum number of characters of a number. */
 #define NUMBER_TEXT_MAX 400
-/* The bytes of a wrapper are at most this number of times those of its value. */
+/* The buffer may exceed the maximum size of a document by this factor, because a wrapper is larger
+ * than its value until it is replaced. */
 #define SLACK 2
 /* A wrapper is deeper than its value: {"$dbPointer": {"$id": {"$oid": ...}}}. */
 #define WRAPPER_DEPTH  3

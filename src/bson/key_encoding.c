@@ -17,7 +17,7 @@
  *   2. No encoding is a proper prefix of another: each body has a fixed size or an end mark. A
  *      compound key is therefore the concatenation of its fields' encodings. Inverting the bytes of
  *      a field makes it descending.
- *   3. A class byte is neither 00 nor ff, and no two class bytes are neighbours. The byte 00 ends a
+ *   3. A class byte is neither 00 nor ff, and no two class bytes are neighbors. The byte 00 ends a
  *      document, and a byte between two classes bounds a scan.
  *
  * Strings may contain any byte: 00 becomes 00 ff, and 00 00 ends the string.
@@ -28,7 +28,7 @@
  *     double, big endian, without trailing zero bytes, escaped like text | 00 00        exact
  *     ...                                            | 00 01 | exponent 2 | digits 15   above it
  *
- * A number between two neighbouring doubles is an int64 (19 digits) or a decimal128 (34 digits), so
+ * A number between two neighboring doubles is an int64 (19 digits) or a decimal128 (34 digits), so
  * 34 digits are exact. The bits of positive doubles order as the doubles do. A double is less than
  * every number between it and the next double. Decimals beyond the range of doubles follow the
  * greatest double, or zero. A negative number has the inverted bytes of its absolute value. One
@@ -36,7 +36,7 @@
  *
  * Deliberately not done: decoding. Keys are only compared; the document has the value. The
  * exceptions are whole numbers and ObjectIds: truce__key_split splits their keys into a run and a
- * step, from which id_row_cache.c predicts the row of a document.
+ * step, from which engine/id_row_cache.c predicts the row of a document.
  */
 #include "bson/key_encoding.h"
 

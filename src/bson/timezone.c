@@ -183,8 +183,7 @@ int64_t truce__time_zone_to_utc(const struct time_zone *zone, int64_t local_s)
     return local_s - before;
 }
 
-/* -- rules in text: "CET-1CEST,M3.5.0,M10.5.0/3" (POSIX, and RFC 8536 3.3.1) --------------------
- */
+/* -- rules in text: "CET-1CEST,M3.5.0,M10.5.0/3" (POSIX, and RFC 8536 3.3.1) ------------------- */
 
 struct text {
     const char *at, *end;
@@ -470,7 +469,7 @@ static truce_status timezone_load(const char *name, size_t length, struct time_z
     return status;
 }
 
-/* Finds a time zone in the table, or loads its file. The caller holds the lock. */
+/* Finds a time zone in the list, or loads its file. The caller holds the lock. */
 static truce_status find_or_load(const char *name, size_t length, struct time_zone **zone,
                                  bson_error_t *error)
 {

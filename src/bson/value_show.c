@@ -1,7 +1,8 @@
 /*
- * Formats values for messages as relaxed Extended JSON, cut off with "..." at the end of the
- * caller's buffer. It allocates nothing and reads only the part of the value that is shown.
- * Refusing a document of 16 MB is therefore cheap.
+ * Formats values for messages, cut off with "..." at the end of the caller's buffer. The form
+ * resembles relaxed Extended JSON, but it is shorter: a binary has hexadecimal digits, a regular
+ * expression is /pattern/options, and the scope of code is left out. It allocates nothing and reads
+ * only the part of the value that is shown. Refusing a document of 16 MB is therefore cheap.
  */
 #include <inttypes.h>
 #include <math.h>

@@ -17,7 +17,7 @@ void truce__distinct_free(struct distinct *distinct);
 truce_status truce__distinct_add(struct distinct *distinct, struct value document,
                                  struct budget *budget, bson_error_t *error);
 
-/* Makes the array of the values so far, in the order of values. The function initialises `values`;
+/* Makes the array of the values so far, in the order of values. The function initializes `values`;
  * the caller destroys it. */
 void truce__distinct_values(const struct distinct *distinct, bson_t *values);
 

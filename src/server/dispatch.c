@@ -153,7 +153,7 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
     if (status) {
         bson_reinit(reply);
         call_append_error(&call, reply, status, &error);
-        /* The error of an unknown operation has a status, too, so clients of truce recognise this
+        /* The error of an unknown operation has a status, too, so clients of truce recognize this
          * server as truce. */
         if (!call.command && truce__is_operation(&request->body))
             BSON_APPEND_UTF8(reply, "status", truce_status_name(status));

@@ -3,7 +3,7 @@
 
 #include "server/call/shared_state.h"
 
-/* Runs the command of a request and fills its reply, which is always initialised. */
+/* Runs the command of a request and fills its reply, which is always initialized. */
 truce_status server_dispatch(struct connection *connection, const struct wire_request *request,
                              bson_t *reply);
 

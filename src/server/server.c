@@ -6,7 +6,7 @@
  *                    sessions and snapshots
  *     pruner         removes old entries of the change feed of a file, if it is switched on
  *     sweeper        runs the sweep (admin/sweeper.h)
- *     HTTP, metrics  have threads of libmicrohttpd, and connections that are joined in the same way
+ *     HTTP, metrics  have threads of libmicrohttpd; only the connections of HTTP join and leave
  *
  * connection_join counts a connection and refuses it if there are too many. connection_leave
  * removes it from the list and wakes server_stop; the accepter joins its thread afterwards.

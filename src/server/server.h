@@ -70,7 +70,7 @@ struct server_options {
     /* Maximum duration of a transaction. 0 means TRUCE_SERVER_TRANSACTION_MS. */
     int64_t transaction_ms;
     /* The time for which a snapshot stays registered and can be read by its cluster time. 0 means
-     * TRUCE_SERVER_PAST_MS. */
+     * TRUCE_SERVER_SNAPSHOT_MS. */
     int64_t past_ms;
     /* Snapshot isolation: the commit of a transaction does not check its reads. */
     bool snapshot_isolation;
@@ -83,7 +83,8 @@ struct server_options {
     /* Maximum duration of a part of a message, and of each step of a login. 0 means
      * TRUCE_MESSAGE_MS. */
     int64_t message_ms;
-    /* Maximum idle time of a connection that has not logged in. 0 means TRUCE_STRANGER_MS. */
+    /* Maximum idle time of a connection that has not logged in. 0 means
+     * TRUCE_UNAUTHENTICATED_MS. */
     int64_t unauthenticated_ms;
     /* Maximum time for which a client may read nothing of its reply. 0 means TRUCE_SEND_MS. */
     int64_t send_ms;

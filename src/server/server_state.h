@@ -10,13 +10,13 @@ struct server_state_options {
     const struct command_table *commands;
     struct session_options sessions;
     /* The time for which a snapshot can be read by its cluster time. 0 means
-     * TRUCE_SERVER_PAST_MS. */
+     * TRUCE_SERVER_SNAPSHOT_MS. */
     int64_t snapshot_ms;
     /* 0 means that the server does not sweep by itself. */
     int64_t sweep_every_ms;
 };
 
-/* Initialises a server that is zeroed. The store is borrowed. */
+/* Initializes a server that is zeroed. The store is borrowed. */
 void server_state_begin(struct server *server, truce_store *store, const char *database,
                         const struct server_state_options *options);
 /* Aborts transactions, closes cursors, and frees the rest of the state. No call may be running. */

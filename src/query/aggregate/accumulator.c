@@ -429,7 +429,7 @@ static struct value kinds_read_value(const uint8_t *at)
     return value;
 }
 
-/* Returns where the value is stored. */
+/* Appends a copy of the value, and returns where it is stored. */
 static const uint8_t *list_append(struct arena *arena, struct list_state *list, struct value value)
 {
     uint32_t size = value.size + 5;

@@ -1,13 +1,13 @@
 /*
  * Pipelines: the table of stages, and running a pipeline (stage.h has the picture).
  *
- * Some stages are parsed into other stages: $count is a $group and a $project, $bucket a $group,
- * $sortByCount a $group and a $sort. Stages that only MongoDB has are in the same table, so that
- * they are refused by name and never ignored.
+ * Some stages are parsed into other stages: $count is a $group and a $project, and $bucket and
+ * $sortByCount are a $group and a $sort. Stages that only MongoDB has are in the same table, so
+ * that they are refused by name and never ignored.
  *
- * Memory: a stream holds one document, except in $sort, $group, $bucketAuto, $sample, and $facet,
- * which have a limit (stage.h, struct spill_options). A pipeline of other stages runs in constant
- * memory.
+ * Memory: a stream holds one document, except in $sort, $group, $bucketAuto, $sample, $facet,
+ * $lookup, $graphLookup, and $documents, which have a limit (stage.h, struct spill_options). A
+ * pipeline of other stages runs in constant memory.
  *
  * Invariants:
  *   1. A compiled pipeline does not change; all state of a run is in its streams.

@@ -117,7 +117,7 @@ static const struct series *series_find(const char *name)
 }
 
 /* Returns the number at an index of the series, in the decade of `scale`. An index beyond the ends
- * of the decade refers to the neighbouring decades. */
+ * of the decade refers to the neighboring decades. */
 static double series_number_at(const struct series *series, ptrdiff_t at, double scale)
 {
     ptrdiff_t count = (ptrdiff_t)series->count;
@@ -360,7 +360,9 @@ static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error
                                      &stream->base.context, error);
 }
 
-/* Adds the rows that belong to a full bucket because they equal its last row, and sets its end. */
+/* Adds the rows that also belong to a full bucket, and sets its upper bound. Without a series, they
+ * are the rows that equal its last row, and with one, the rows that are less than the next number
+ * of the series. */
 static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
 {
     struct value bound = bucket_load_value(&stream->max);
@@ -630,7 +632,8 @@ static truce_status read_bucket(struct value argument, struct bucket_options *op
     return TRUCE_OK;
 }
 
-/* Returns the value of a constant expression in the arena. */
+/* Evaluates a constant expression into the arena. Fails with `code` if the expression is not
+ * constant. */
 static truce_status constant_of(struct value source, uint32_t code, const char *what,
                                 struct arena *arena, struct value *constant, bson_error_t *error)
 {

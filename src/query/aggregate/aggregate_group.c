@@ -3,7 +3,7 @@
  *
  * Groups are in a hash table by the key (key_encoding.h) of their id, so that equal numbers of
  * different types are one group. A group and the states of its accumulators are one piece of an
- * arena; a document whose group exists allocates nothing.
+ * arena; for a document whose group exists, only accumulators such as $push allocate memory.
  *
  *     table:  hash | entry ──>  next, hash, id | key ... | states ... | id's bytes
  *

@@ -273,8 +273,9 @@ static void join_release(struct stream *base)
     bson_free(stream->found);
 }
 
-/* Returns the documents in which the path equals one of the list `values`, in their input order.
- * `filter` must say the same, and is tested on each document. The stream borrows the table. */
+/* Opens a stream of the documents in which the path equals one of the list `values`, in their input
+ * order. `filter` must say the same, and is tested on each document. The stream borrows the
+ * table. */
 static truce_status join_table_find(const struct stage_run *run, const struct join_table *table,
                                     const bson_t *values, const bson_t *filter,
                                     struct stream **stream, bson_error_t *error)
@@ -493,7 +494,7 @@ void truce__join_on_release(struct join_on *on)
 
 struct lookup_stage {
     /* The collection and the fields of the join. `from` is "" if the pipeline has documents of its
-     * own. The path is empty if $lookup has no localField. */
+     * own. The path is NULL if $lookup has no foreignField. */
     struct join_on on;
     struct path as, local;
     /* The number of variables of the surrounding pipelines, and that number with the variables of

@@ -15,10 +15,11 @@
  *        |
  *     GIVING    the sorter's documents, then the one that was held back; then PASSING
  *
- * If no field is missing, nothing is gathered, so a $limit after the stage ends the reading early.
+ * If each field has a value, nothing is gathered, so a $limit after the stage ends the reading
+ * early.
  *
  * Invariant: documents that agree up to a field without a value are adjacent in the input, because
- * the keys of undefined and null are neighbours (bson/key_encoding.c).
+ * the keys of undefined and null are neighbors (bson/key_encoding.c).
  */
 #include "base/assert.h"
 #include "query/aggregate/stage.h"

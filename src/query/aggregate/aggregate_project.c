@@ -3,8 +3,8 @@
  *
  * $project and $unset are projections (project.h), $set is an addition (added_fields.h). If an
  * exclusion removes a field and the $set directly after it adds the field again, the field keeps
- * its place, as in MongoDB. Two such stages become one. $redact walks down a document and evaluates
- * its expression at each level, with the level as $$CURRENT:
+ * its position, as in MongoDB. Two such stages become one. $redact walks down a document and
+ * evaluates its expression at each level, with the level as $$CURRENT:
  *
  *     $$KEEP     the level stays as it is
  *     $$PRUNE    the level is removed

@@ -50,8 +50,8 @@ struct expression {
 
 /* -- the operators ----------------------------------------------------------------------------- */
 
-/* Operators of MongoDB that truce does not have, each with the reason, so that they are not
- * reported as unknown. */
+/* Refuses an operator that needs JavaScript. The operators that truce does not have are in a table,
+ * too, so that they are not reported as unknown. */
 static truce_status refuse_javascript(struct expression_compiler *compiler,
                                       const struct expression_operator *operator,
                                       struct value argument, struct expression_node **node)

@@ -13,8 +13,8 @@
 struct expression;
 
 /* Compiles a copy of `source`. `variables` (NULL-terminated, or NULL if none exists) names the
- * variables that are defined besides $$ROOT, $$CURRENT, $$NOW, and $$REMOVE, in the order of
- * evaluate's `values`. */
+ * variables that are defined besides $$ROOT, $$CURRENT, $$NOW, $$REMOVE, and $$CLUSTER_TIME, in the
+ * order of evaluate's `values`. */
 truce_status truce__expression_new(struct value source, const char *const *variables,
                                    struct expression **expression, bson_error_t *error);
 void truce__expression_free(struct expression *expression);
@@ -48,7 +48,7 @@ bool truce__let_alone(bool alone);
  * variable is not available (10071200). */
 void truce__cluster_time_begin(uint64_t time);
 
-/* Evaluates {name: expression} to {name: value}, in order. `values` is always initialised. Codes
+/* Evaluates {name: expression} to {name: value}, in order. `values` is always initialized. Codes
  * 4890500, 16866, 16867, 16868. Ends the definitions of truce__let_begin. */
 truce_status truce__let_evaluate(const bson_t *let, struct query_context *context, bson_t *values,
                                  bson_error_t *error);

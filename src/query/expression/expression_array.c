@@ -1,5 +1,5 @@
-/* Arrays: elements by number, slices, searching, joining, ranges. Most operators return null if the
- * array is missing or null. */
+/* Arrays: elements by number, slices, searching, joining, ranges, sorting, and arrays as sets. Most
+ * operators return null if the array is missing or null. */
 #include "base/assert.h"
 #include "base/buffer.h"
 #include "bson/key_encoding.h"
@@ -353,7 +353,7 @@ static truce_status apply_range(const struct expression_node *node, struct evalu
 
 /* -- $zip ------------------------------------------------------------------------------------- */
 
-/* The evaluated operands of $zip: the inputs, then for each a default or NULL. */
+/* A $zip. Its operands are the inputs, and then a default or NULL for each. */
 struct zip {
     uint32_t inputs;
     bool longest;

@@ -615,8 +615,8 @@ static truce_status convert_read_base(struct evaluation *run, struct value value
     return TRUCE_OK;
 }
 
-/* Returns in `*number` the position of the string in the list of names, which ends with NULL; null
- * is not a name. */
+/* Sets `*number` to the index of the string in `names`, which ends with NULL. Null and missing
+ * leave it as it is. */
 static truce_status read_name(struct evaluation *run, struct value value, const char *argument,
                               const char *const *names, const uint32_t codes[2], int *number)
 {

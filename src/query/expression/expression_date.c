@@ -1,5 +1,5 @@
-/* Splits dates into their parts ($year and others, $dateToParts), and builds dates from parts
- * ($dateFromParts). */
+/* Dates: their parts ($year and others, $dateToParts, $dateFromParts), arithmetic ($dateAdd,
+ * $dateSubtract, $dateDiff, $dateTrunc), and strings ($dateToString, $dateFromString). */
 #include <strings.h>
 
 #include "base/assert.h"

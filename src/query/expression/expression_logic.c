@@ -1,5 +1,5 @@
-/* Logic and choice: $and, $or, $not, $cond, $ifNull, $switch, and $literal. Except for $not, the
- * operators evaluate only the operands that they need. */
+/* Logic, choice, and comparisons: $and, $or, $not, $cond, $ifNull, $switch, $literal, $cmp, $eq,
+ * and others. $and, $or, $cond, $ifNull, and $switch evaluate only the operands that they need. */
 #include "base/assert.h"
 #include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"

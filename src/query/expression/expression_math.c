@@ -1,9 +1,9 @@
 /*
  * Numbers: arithmetic, rounding, logarithms, trigonometry, bits, and accumulators over operands.
  *
- * Arithmetic. Types widen int32 -> int64 -> double -> decimal: an int32 that
- * overflows becomes an int64, an int64 a double. $add and $subtract also accept dates. If an
- * operand is missing or null, the result is null.
+ * Types widen int32 -> int64 -> double -> decimal: an int32 that overflows becomes an int64, and an
+ * int64 becomes a double. $add and $subtract also accept dates. If an operand is missing or null,
+ * the result is null, except for accumulators, which ignore it.
  */
 #include <math.h>
 
@@ -323,7 +323,8 @@ static truce_status math_refuse_type(const struct expression_node *node, struct 
 
 /* -- one number to one number ----------------------------------------------------------------- */
 
-/* The properties of $exp and similar operators. They convert integers to doubles. */
+/* The properties of $exp, $ceil, and similar operators. An integer becomes a double, unless
+ * `keeps_integers` is set. */
 struct function {
     double (*of_double)(double);
     decimal (*of_decimal)(decimal number, _IDEC_round rounding, _IDEC_flags *flags);
@@ -451,7 +452,7 @@ struct rounding {
 static const struct rounding round_rule = {BID_ROUNDING_TO_NEAREST, nearbyint};
 static const struct rounding trunc_rule = {BID_ROUNDING_TO_ZERO, trunc};
 
-/* Returns the decimal with its last digit at 10^-places, or the decimal itself if that needs more
+/* Returns the decimal with its last digit at 10^-digits, or the decimal itself if that needs more
  * digits than exist. */
 static decimal math_quantize(decimal number, int digits, const struct rounding *rule)
 {

@@ -1,5 +1,5 @@
-/* Strings: joining, splitting, case conversion, trimming, replacing. Strings are UTF-8 and may
- * contain zero bytes. Case conversion covers only ASCII. */
+/* Strings: joining, splitting, case conversion, trimming, replacing, and substrings. Strings are
+ * UTF-8 and may contain zero bytes. Case conversion covers only ASCII. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -724,7 +724,8 @@ static truce_status apply_index_bytes(const struct expression_node *node, struct
     return TRUCE_OK;
 }
 
-/* Returns the number of the first character, from `start` on, at which the substring begins. */
+/* Returns the number of the first character from `start` on and before `end` at which the substring
+ * begins, or -1. */
 static int32_t find_character(const struct search *search)
 {
     const char *text = search->text, *found;

@@ -20,12 +20,12 @@ truce_status truce__index_missing(const char *name, const char *collection, bson
  * visibility. */
 bool truce__index_is_same(const struct index_spec *a, const struct index_spec *b);
 
-/* Returns {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds,
- * hidden}, the result of index_list. truce__index_spec_parse can read it. `definition` is
- * initialised here. */
+/* Returns {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds, hidden},
+ * the result of index_list. truce__index_spec_parse can read it. `definition` is initialized
+ * here. */
 void truce__index_describe(const struct index_spec *spec, bson_t *definition);
 
-/* Copies a specification. `copy` is initialised here. */
+/* Copies a specification. `copy` is initialized here. */
 truce_status truce__index_spec_copy(const struct index_spec *spec, struct index_spec *copy,
                                     bson_error_t *error);
 
@@ -33,13 +33,13 @@ truce_status truce__index_spec_copy(const struct index_spec *spec, struct index_
 void truce__index_spec_of_id(struct index_spec *spec);
 
 /* Finds the index that a hint names: {key pattern}, or {"": "name"}. `*number` is its number among
- * the `count` indexes, or -1 for a hint {$natural: 1} or no hint (NULL). Fails with CODE_BAD_VALUE
- * if the index does not exist or is hidden. */
+ * the `count` indexes, or -1 for a hint {$natural: 1} or no hint (NULL or {}). Fails with
+ * CODE_BAD_VALUE if the index does not exist or is hidden. */
 truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
                                const bson_t *hint, int64_t *number, bson_error_t *error);
 
 /* Returns the values of `document` that make its `key` (one of truce__index_keys), as {path:
- * value}. A field whose value is an empty array is left out. `values` is initialised here. */
+ * value}. A field whose value is an empty array is left out. `values` is initialized here. */
 void truce__index_key_values(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *values);
 
@@ -48,7 +48,7 @@ void truce__index_key_show(const struct index_spec *spec, struct value document,
                            size_t size, bson_t *values);
 
 /* Returns a filter that finds each document that has the key, and perhaps others. `filter` is
- * initialised here. */
+ * initialized here. */
 void truce__index_key_filter(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *filter);
 

@@ -28,7 +28,7 @@ truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const
 
 /* Makes the span of the hint's index. A bound that is NULL or {} does not limit its side. Fails
  * with code 51174 if the bounds do not have the index's fields in its order, or if it is a wildcard
- * index. Fails with 51175 if the span is empty. `span` is initialised here; the caller releases it,
+ * index. Fails with 51175 if the span is empty. `span` is initialized here; the caller releases it,
  * also on failure. */
 truce_status truce__index_span_make(const struct index_spec *spec, const bson_t *min,
                                     const bson_t *max, struct index_span *span,

@@ -25,13 +25,13 @@
  *  4. The positional operators use the position in the outermost array that was entered (rules 2
  *     and 3). An array in which a number of the path named the element does not count.
  *  5. Several conditions of an AND may have positions. Then the last one counts, in MongoDB's order
- *     of conditions (place_rank). If an element of the array meets all conditions on the array, the
- *     first such element counts instead. MongoDB leaves this case undefined.
+ *     of conditions (position_rank). If an element of the array meets all conditions on the array,
+ *     the first such element counts instead. MongoDB leaves this case undefined.
  *
- * Nothing is allocated: the walk recurses over views of the document, and its depth is bounded by
- * the depth of documents. Its time is bounded by the budget of the call and by
- * TRUCE_MATCH_FORKS_MAX. The latter is needed because each document in an array that is entered
- * both by name and by number doubles the number of paths.
+ * The walk recurses over views of the document and copies none of it. Its depth is bounded by the
+ * depth of documents. Its time is bounded by the budget of the call and by TRUCE_MATCH_FORKS_MAX.
+ * The latter is needed because each document in an array that is entered both by name and by number
+ * doubles the number of paths.
  *
  * Not done here: $where, geo, and $text (the parser refuses them), and collations.
  */

@@ -113,7 +113,8 @@ static void match_node_add(struct match_node *parent, struct match_node *child)
     match_node_free(child);
 }
 
-/* Replaces an AND or OR of one node by this node, and an AND of none by TRUE. */
+/* Replaces an AND or OR of one node by this node, an AND of none by TRUE, and an OR of none by
+ * FALSE. */
 static struct match_node *match_node_flatten(struct match_node *node)
 {
     struct match_node *only;
@@ -498,7 +499,7 @@ static void simplify_in(struct match_node *node)
     node->operands_count = 0;
 }
 
-/* Parses $in, $nin, $all, and other operators whose operand is not a value to compare with. */
+/* Parses $in: a list of values and regular expressions. $nin negates the result (parse_nin). */
 static truce_status match_parse_in(struct match_parser *parser,
                                    const struct match_condition *condition,
                                    struct match_node **node)
@@ -1253,8 +1254,9 @@ static truce_status parse_clause(struct match_parser *parser, const char *name, 
                          "unknown operator '%s' in the place of a field name", name);
 }
 
-/* Compiles a filter into a node that the caller frees, like all functions in the tables above.
- * `*node` may stay NULL if there is nothing to test. */
+/* Compiles a filter into a node that the caller frees. After OK, `*node` is not NULL: an empty
+ * filter becomes TRUE. The functions in the tables above may leave it NULL if there is nothing to
+ * test ($comment, $options). */
 static truce_status truce__match_parse(struct match_parser *parser, struct value filter,
                                        struct match_node **node)
 {

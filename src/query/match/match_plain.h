@@ -9,8 +9,8 @@
 #include "query/match/match.h"
 
 /* Returns whether the filter is plain: it has a few fields of the document itself, each with
- * {$exists} or with a value that equals only identical values. Sets *id to the value of _id, or to
- * a missing value. */
+ * {$exists} or with a value to equal. Null, regular expressions, documents, arrays, and rare types
+ * are not plain. Sets *id to the value of _id, or to a missing value. */
 bool truce__match_is_plain(const bson_t *filter, struct value *id);
 
 /* Tests a plain filter without its _id. Returns false if a field is an array: its elements count,

@@ -28,7 +28,7 @@ truce_status truce__find_result_new(const struct find_result_options *options,
 void truce__find_result_free(struct find_result *find);
 
 /* Makes the result for one document. `found` is as in truce__project_apply, `record` the number of
- * the record. `result` is always initialised; the caller destroys it. */
+ * the record. `result` is always initialized; the caller destroys it. */
 truce_status truce__find_result_make(struct find_result *find, struct value document,
                                      const struct match_result *found, int64_t record,
                                      struct query_context *context, bson_t *result,

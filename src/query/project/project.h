@@ -24,7 +24,7 @@ bool truce__project_keeps(const struct project *project, const char *field, uint
 void truce__project_free(struct project *project);
 
 /* Applies a projection. `found` is the result of testing the query. If it is NULL, the query is
- * tested again if the projection needs it. `result` is always initialised; the caller destroys it.
+ * tested again if the projection needs it. `result` is always initialized; the caller destroys it.
  * Errors are those of expressions, and 51246 and 51247 if a positional path has no element to
  * show. */
 truce_status truce__project_apply(const struct project *project, struct value document,

@@ -32,7 +32,8 @@ struct field_keys {
 
 /* Empties `keys`, then fills it with the keys of `document`. No field is a wildcard. With `sparse`,
  * a document that has none of the fields has no key. Fails with CODE_CANNOT_INDEX_PARALLEL_ARRAYS
- * if two fields are arrays, and with LIMIT if there are more than TRUCE_INDEX_KEYS_MAX keys. */
+ * if two fields are arrays, and with 16746 if a path is ambiguous. Fails with LIMIT if a key is too
+ * long or, with `bounded`, there are more than TRUCE_INDEX_KEYS_MAX keys. */
 truce_status truce__field_keys(const struct key_field *fields, uint32_t count, bool sparse,
                                struct value document, struct field_keys *keys, bson_error_t *error);
 void truce__field_keys_release(struct field_keys *keys);

@@ -34,8 +34,8 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
 
 /*
  * A sorter takes keys with a payload each, and returns the payloads in the order of the keys. Equal
- * keys stay in the order in which they arrived. With a limit it holds little more than the best
- * `limit` payloads in memory.
+ * keys stay in the order in which they arrived. With a limit, it holds about twice `limit` payloads
+ * in memory at most (external_sort.c).
  *
  *     truce__sorter_new ... truce__sorter_add ... truce__sorter_sort ... truce__sorter_next ...
  *

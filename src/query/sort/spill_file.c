@@ -3,9 +3,10 @@
  *
  *     size 8 | bytes ..., padded to a multiple of 8 | size 8 | ...
  *
- * They are written and read through a buffer of BUFFER_BYTES. In reading, the buffer always begins
- * with a record, so records are used in place, aligned. A temporary file lives as long as the
- * process that wrote it, so the numbers are in the byte order of the machine.
+ * They are written and read through a buffer of BUFFER_BYTES, which grows for a larger record. In
+ * reading, the buffer always begins with a record, so records are used in place, aligned. A
+ * temporary file lives as long as the process that wrote it, so the numbers are in the byte order
+ * of the machine.
  */
 #include "query/sort/spill_file.h"
 

@@ -34,7 +34,7 @@ struct spill_options {
 /*
  * Records in a spill: byte strings, each returned whole and aligned for a uint64_t.
  *
- *     truce__spill_begin, truce__spill_put ..., truce__spill_turn, truce__spill_get ...
+ *     truce__spill_begin, truce__spill_put ..., truce__spill_end_run, truce__spill_get ...
  */
 struct spill_file {
     /* The storage, or NULL before truce__spill_begin. */

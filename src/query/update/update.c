@@ -112,7 +112,7 @@ static truce_status check_replacement(struct value old_id, struct value new_id,
     return TRUCE_OK;
 }
 
-/* Writes the replacement, with `_id` first, to `after`, which is initialised and empty. */
+/* Writes the replacement, with `_id` first, to `after`, which is initialized and empty. */
 static truce_status truce__update_replace(struct value before, struct value replacement,
                                           bool insert, bool dollar_names, bson_t *after,
                                           bson_error_t *error)
@@ -185,8 +185,8 @@ static truce_status update_order_fields(struct arena *arena, struct value order,
     return truce__builder_finish(&builder, result, error);
 }
 
-/* Returns whether the stages only set and remove fields of one document. Then each field keeps its
- * place, even if it is removed and set again. */
+/* Returns whether the stages only set and remove fields, and at least one removes fields. Then each
+ * field keeps its position, even if it is removed and set again. */
 static bool update_keeps_order(const bson_t *stages)
 {
     struct fields stage = truce__fields(truce__value_document(stages));

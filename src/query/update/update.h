@@ -39,7 +39,7 @@ struct update_result {
 };
 
 /* Applies the update to `before`, which a query found with `found` (for the positional operator;
- * may be NULL). `after` is always initialised; the caller destroys it. `_id` never changes (66).
+ * may be NULL). `after` is always initialized; the caller destroys it. `_id` never changes (66).
  * Other errors: 28 (a path that cannot be made), 14 and 2 (a value of the wrong type), 40 (paths
  * that collide in this document), 15 (nested too deep), 10334 (too large). context->arena holds
  * temporary data. */

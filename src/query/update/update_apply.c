@@ -730,7 +730,8 @@ static truce_status refuse_names(struct update_run *run, const struct update_tar
     return status;
 }
 
-/* Visits the elements that are named by number. */
+/* Visits the elements that are named by number and, by rule 5, all documents of the array. Then
+ * appends the elements that do not exist. */
 static truce_status apply_visit_array(struct update_run *run, const struct update_target *target,
                                       const struct update_choice *choices, uint32_t count,
                                       int64_t *delta, bson_error_t *error)

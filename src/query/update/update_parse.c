@@ -1,5 +1,6 @@
 /*
- * Compiles an update document into its tree: the table of operators, paths, array filters.
+ * Compiles an update document into its tree: operators, paths, and array filters.
+ * update_operators.c has the table of operators.
  *
  *     {$set: {"a.$[x]": 1}, $inc: {n: 1}}   with arrayFilters [{"x.b": 2}]
  *       |       |        |

@@ -42,7 +42,7 @@ enum update_flags {
 struct update_leaf;
 struct update_parser;
 
-/* A row of the operator table (update_parse.c). */
+/* A row of the operator table (update_operators.c). */
 struct update_operator {
     const char *name;
     unsigned flags;
@@ -157,7 +157,8 @@ struct update {
     void **matches;
     uint32_t matches_count, matches_room;
     struct pipeline *pipeline;
-    /* The pipeline only sets and removes fields. */
+    /* The pipeline only sets and removes fields, so fields keep their order
+     * (update_keeps_order). */
     bool keeps_order;
     /* The first block of `memory`. */
     alignas(max_align_t) uint8_t first[UPDATE_FIRST_BYTES];
@@ -166,7 +167,7 @@ struct update {
 /* The state of compiling an update. */
 struct update_parser {
     struct update *update;
-    /* The depth of a $update inside $update. */
+    /* The number of $update operators around the current one. */
     uint32_t depth;
 };
 
@@ -222,8 +223,9 @@ struct update_target {
 
 /* Creates an empty node in the memory of the update (update_parse.c). */
 struct update_node *truce__update_node_new(struct update *update, enum update_node_kind kind);
-/* Extends the tree along a path and puts a leaf at its end. `taken` returns the path with which it
- * conflicts. */
+/* Extends the tree along a path and puts a leaf at its end. The caller fills the leaf. Fails with
+ * CODE_CONFLICTING_UPDATE_OPERATORS if another path equals, contains, or is contained in this
+ * one. */
 truce_status truce__update_tree_add(struct update_parser *parser, struct update_node *root,
                                     const struct path *path, struct update_leaf **leaf,
                                     bson_error_t *error);
@@ -276,17 +278,18 @@ truce_status truce__update_walk(struct update_run *run, const struct update_node
 /* Writes the dotted path of a target to `text`, for messages, and returns `text`. */
 const char *truce__update_target_show(const struct update_target *target, char *text, size_t size);
 
-/* Writes `before` with the edits to `after`, which is initialised and empty. */
+/* Writes `before` with the edits to `after`, which is initialized and empty. */
 truce_status truce__update_splice(struct update_run *run, struct value before, bson_t *after,
                                   bson_error_t *error);
 
-/* Returns whether a condition of truce__update_condition holds for an item (update_operators.c). */
+/* Sets *matches to whether a condition of truce__update_condition holds for an item
+ * (update_operators.c). */
 truce_status truce__update_item_matches(struct update_run *run, const struct match *match,
                                         bool documents_only, struct value item, bool *matches,
                                         bson_error_t *error);
 
 /* These functions write a number as text without a zero byte: the first returns its length, the
- * second writes the text so that it ends at `to`. */
+ * second writes the text at `to` and returns its end. */
 uint32_t truce__update_digits(uint32_t number);
 uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
 

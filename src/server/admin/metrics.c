@@ -277,7 +277,7 @@ static void put_server(struct server *server, const struct metrics_gauges *gauge
                        (uint64_t)atomic_load(&server->logins_failed));
 }
 
-/* Commits of several documents: the patterns', and transactions. */
+/* Appends the metrics of commits (truce_commit_count). */
 static void put_commits(struct buffer *out)
 {
     truce_commit_counters c;

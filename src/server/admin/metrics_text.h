@@ -15,8 +15,8 @@ void metrics_put(struct buffer *out, const char *format, ...) __attribute__((for
 /* Appends the lines before the values of a metric. */
 void metrics_put_head(struct buffer *out, const char *name, const char *type, const char *help);
 
-/* Writes a name as the value of a label, cut to METRICS_LABEL_BYTES. No character is cut in
- * half. */
+/* Writes a name, cut to METRICS_LABEL_CUT bytes and escaped, as the value of a label. No character
+ * is cut in half. */
 void metrics_label(const char *name, char label[METRICS_LABEL_BYTES]);
 
 #endif

@@ -6,7 +6,8 @@
  *
  * A connection publishes its call while the call runs. A thread that lists the calls holds the
  * connection's mutex, so the call does not end in the meantime. killOp interrupts a reading call
- * where it checks its deadline (base/budget.h). It does not interrupt writes and waits.
+ * where it checks its deadline (base/budget.h). It also interrupts the waits of change streams and
+ * of fail points, but no writes and no other waits.
  */
 #include <pthread.h>
 

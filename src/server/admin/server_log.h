@@ -65,8 +65,8 @@ void log_free(struct log *log);
 
 /* Writes further lines to the end of the file of that name instead of the descriptor. With
  * `renames`, log_rotate renames the file; otherwise it only opens it again. The file must be a
- * regular file with one name that contains no zero byte, so that a store is never overwritten;
- * symbolic links are refused. */
+ * regular file with one name; symbolic links are refused. Its first 512 bytes must have no zero
+ * byte, so that a store is never overwritten. */
 truce_status log_to_file(struct log *log, const char *path, bool renames, bson_error_t *error);
 /* Starts a new file. If it fails, lines continue to go to the old file. Does nothing for NULL or
  * a log without a file of its own. */

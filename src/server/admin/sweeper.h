@@ -3,7 +3,7 @@
 
 /*
  * The sweep (truce/sweep.h) as a loop in a thread of the server. Each pass calls truce_sweep until
- * it leaves nothing.
+ * it leaves nothing, at most ROUNDS_MAX times.
  *
  * Invariants:
  *  1. One pass runs at a time. If a client's truceSweep is running, the pass is skipped and

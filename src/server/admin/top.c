@@ -70,7 +70,7 @@ static struct used *top_find(struct top *top, const char *name)
     return &top->slots[at];
 }
 
-/* Moves the entries that follow an emptied slot to the slots where a search finds them. */
+/* Removes an entry, and moves the entries that follow it to the slots where a search finds them. */
 static void top_forget(struct top *top, struct used *used)
 {
     uint32_t at = (uint32_t)(used - top->slots);

@@ -7,8 +7,8 @@
  * At most TOP_COLLECTIONS_MAX collections are counted, by the names in successful commands. A new
  * one replaces the least recently used one. A dropped collection is removed.
  *
- * Invariant: counting waits only for other threads that count, and reads few slots, because the
- * hash table is at most half full.
+ * Invariant: counting waits only for other threads that count or list the totals, and reads few
+ * slots, because the hash table is at most half full.
  */
 #include "server/call/call.h"
 

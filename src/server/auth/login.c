@@ -55,7 +55,8 @@ static truce_status login_refuse(bson_error_t *error)
     return truce__refuse(CODE_AUTHENTICATION_FAILED, error, "Authentication failed.");
 }
 
-/* Fails the login. The client does not get the reason; the log does. */
+/* Fails the login after a delay. The client does not get the reason; the log does. If too many
+ * replies are being delayed, ends the connection instead, and logs nothing. */
 static truce_status login_fail(struct call *call, const char *database, const char *reason,
                                bson_error_t *error)
 {

@@ -12,7 +12,8 @@
  *       +---- logout; the user was removed or created again -- logged in
  *
  * Invariants:
- *  1. A connection has a user only after scram_final has accepted the proof.
+ *  1. A connection has a user only after scram_final has accepted the proof, or over HTTP, after
+ *     the password (scram_matches) or the token (tokens_user) of a request was found to be valid.
  *  2. A login fails in the same way for a wrong password, an unknown name, and a mechanism
  *     without keys, and the challenge before it does not differ either (scram_unknown_user). As
  *     in MongoDB, hello reports the mechanisms of a user to any client.
@@ -35,7 +36,8 @@ struct connection;
 struct login {
     /* The SCRAM conversation, or NULL if none exists. */
     struct scram *scram;
-    /* The user that the conversation is for, or NULL if no such user exists. */
+    /* The user that the conversation is for, or NULL if no such user exists or it has no keys for
+     * the mechanism. */
     struct user *asking;
     /* The client requested to skip the empty exchange at the end (skipEmptyExchange). */
     bool brief;
@@ -44,7 +46,7 @@ struct login {
     /* The user that is logged in; NULL if none exists. */
     struct user *user;
     /* The time when the user was read (monotonic), and the number of changes of users before that.
-     * A time of 0 means that the user must be read. */
+     * A number of 0 means that the user must be read. */
     int64_t read_ns, changes;
     /* The digest of the user's document at the login. */
     uint8_t document[SHA256_BYTES];
@@ -54,7 +56,7 @@ struct login {
 
 /* Starts a login from a document with the fields of saslStart, for users of `database`. `early`
  * means that the document is in hello, and that its mechanism is a guess of the driver. If the user
- * has only other mechanisms, `reply` stays empty. */
+ * has only other mechanisms, an early start fails at once, and `reply` stays empty. */
 truce_status login_start(struct call *call, const bson_t *document, const char *database,
                          bool early, bson_t *reply, bson_error_t *error);
 truce_status login_continue(struct call *call, const uint8_t *payload, size_t size, bson_t *reply,
@@ -70,7 +72,8 @@ truce_status login_by_token(struct connection *connection, const char *token, in
 /* Returns the digest of a user's document, which shows whether the document has changed. */
 void login_digest(const bson_t *document, uint8_t digest[SHA256_BYTES]);
 void login_out(struct login *login);
-/* Reads the roles of the user again if they may have changed. */
+/* Reads the roles of the user again if they may have changed. Logs the user out if it was removed,
+ * or removed and created again. */
 truce_status login_refresh(struct call *call, bson_error_t *error);
 /* Frees everything. */
 void login_release(struct login *login);

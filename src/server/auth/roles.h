@@ -28,9 +28,11 @@ enum action {
     ACTION_USERS = 1 << 6,
     /* This action and the following ones are on the server, not on a database. */
     ACTION_LIST_DATABASES = 1 << 7,
-    /* Reads the server's counters, and changes its settings. */
+    /* Reads the server's counters, parameters, log, and options, and lists other users'
+     * operations. */
     ACTION_SERVER = 1 << 8,
-    /* Lists and kills other users' operations. */
+    /* Kills operations, cursors, and sessions of other users, changes settings, and stops the
+     * server. */
     ACTION_KILL = 1 << 9,
     ACTION_KINDS = 10,
 };

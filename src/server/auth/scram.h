@@ -91,8 +91,8 @@ void scram_challenge(struct scram *scram, const char *half);
 const char *scram_final(const struct scram *scram, const uint8_t *message, size_t size,
                         char signature[64]);
 
-/* Makes a credential that no password matches. It is always the same for a name, so the challenge
- * does not reveal whether the user exists. */
+/* Makes a credential that no password matches: its keys are random. Its salt is always the same for
+ * a name, so the challenge does not reveal whether the user exists. */
 void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCRAM_KEY_MAX],
                         const char *database, const char *name,
                         struct scram_credential *credential);

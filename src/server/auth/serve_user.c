@@ -32,8 +32,8 @@ static const struct field roles_fields[] = {
     {"showAuthenticationRestrictions", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* Reads the user that a command names: "ada", or {user: "ada", db: "school"}. Returns false if the
- * value has another form. */
+/* Reads the user or role (`kind`) that a command names: "ada", which leaves `*database` as it is,
+ * or {user: "ada", db: "school"}. Returns false if the value has another form. */
 static bool info_name_of(const bson_iter_t *at, const char *kind, const char **name,
                          const char **database)
 {
@@ -76,7 +76,8 @@ static bool is_self(const struct call *call, const char *name, const char *datab
 
 /* ---- users ----------------------------------------------------------------------------------- */
 
-/* Adds the users that usersInfo names to the filter: {_id: {$in: [...]}}, {db: ...}, or {}. */
+/* Adds the _id of one user that usersInfo names to `ids`. Fails if it is another user than the
+ * caller, and the caller may not see the users of its database. */
 static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *ids, uint32_t *count,
                              bson_error_t *error)
 {
@@ -96,8 +97,9 @@ static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *i
     return TRUCE_OK;
 }
 
-/* Makes the filter for the users that usersInfo names. Every user may read its own record. Reading
- * other records needs the right to see the users of their databases. */
+/* Makes the filter for the users that usersInfo names: {_id: {$in: [...]}}, {db: ...}, or {} for
+ * all databases. Every user may read its own record. Reading other records needs the right to see
+ * the users of their databases. */
 static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error_t *error)
 {
     const bson_iter_t *value = &call->value;
@@ -142,7 +144,8 @@ static void info_append_user(const bson_t *document, const struct info *info, bs
     users_append_mechanisms(users_mechanisms(document), "mechanisms", one);
 }
 
-/* Appends the users that match, up to half the maximum size of a document. */
+/* Appends the users that match: at most TRUCE_USERS_LISTED_MAX, and about half the maximum size of
+ * a document. */
 static truce_status list_users(struct call *call, const bson_t *filter, const struct info *info,
                                bson_t *users, bson_error_t *error)
 {

@@ -3,7 +3,7 @@
 
 /*
  * Bearer tokens of users, for HTTP. A token is "truce_" and 32 random bytes. The user's document
- * has what is needed to recognise it, and not the token itself:
+ * has what is needed to recognize it, and not the token itself:
  *
  *     tokens: [{id: "9f86d081", hash: <SHA-256>, created: <date>, expires: <date>}, ...]
  *
@@ -23,17 +23,17 @@
 
 /* Adds a token to the user and removes those that have expired. `expires_ms` counts from 1970; with
  * 0, the token never expires. The token is returned here and never again. Fails with UserNotFound
- * (11). */
+ * (11), and with LIMIT if the user has TRUCE_USER_TOKENS_MAX tokens. */
 truce_status tokens_add(truce_store *store, const char *database, const char *name,
                         int64_t expires_ms, char token[TOKEN_MAX], char id[TOKEN_ID_MAX],
                         bson_error_t *error);
 /* Revokes a token. Fails with NOT_FOUND if the user has no token with the id. */
 truce_status tokens_revoke(truce_store *store, const char *database, const char *name,
                            const char *id, bson_error_t *error);
-/* Returns the user's tokens as an array of {id, created, expires}, which is always initialised. */
+/* Returns the user's tokens as an array of {id, created, expires}, which is always initialized. */
 truce_status tokens_list(truce_store *store, const char *database, const char *name, bson_t *array,
                          bson_error_t *error);
-/* Reads the document of the token's user, which is always initialised, and the time at which the
+/* Reads the document of the token's user, which is always initialized, and the time at which the
  * token expires (0 means never). Fails with NOT_FOUND if no user has the token or it has
  * expired. */
 truce_status tokens_user(truce_store *store, const char *token, bson_t *document,

@@ -50,7 +50,7 @@ truce_status users_remove(truce_store *store, const char *database, const char *
 truce_status users_remove_all(truce_store *store, const char *database, int64_t *removed,
                               bson_error_t *error);
 
-/* Reads the user's document, which is always initialised. Fails with UserNotFound (11). */
+/* Reads the user's document, which is always initialized. Fails with UserNotFound (11). */
 truce_status users_read(truce_store *store, const char *database, const char *name,
                         bson_t *document, bson_error_t *error);
 truce_status users_count(truce_store *store, int64_t *count, bson_error_t *error);

@@ -177,8 +177,8 @@ truce_status call_archive_sync_ready(struct call *call, bson_error_t *error);
  * before it writes. */
 truce_status call_archive_sync_write(struct call *call, bson_error_t *error);
 /* Waits until the sync target has the commits that the reply depends on. Returns the status of the
- * reply: `status`, or UNKNOWN if the wait failed. MongoDB's writes keep their status and get a
- * writeConcernError instead. */
+ * reply: `status`, or if the wait failed, its status for a write (UNKNOWN), and TIMEOUT for a read.
+ * MongoDB's writes over the wire protocol keep their status and get a writeConcernError instead. */
 truce_status call_archive_sync_wait(struct call *call, truce_status status, bson_error_t *error);
 
 /* ---- errors (call_error.c) ------------------------------------------------------------------- */

@@ -38,7 +38,9 @@ static bool archive_sync_pipeline_writes(const bson_t *command)
     return bson_init_static(&stages, bytes, size) && truce__pipeline_writes(&stages);
 }
 
-/* Returns whether the call may write, judged by the access that its command needs. */
+/* Returns whether the call may write, according to the traits of its command and the access that it
+ * needs. Returns false if the call does not wait for the disk, and for statements of a transaction
+ * except its commit. */
 static bool archive_sync_writes(const struct call *call)
 {
     const uint32_t reads = ACTION_FIND | ACTION_STATS | ACTION_LIST | ACTION_LIST_DATABASES;

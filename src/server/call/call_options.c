@@ -62,7 +62,7 @@ truce_status call_check_name(uint32_t code, const char *option, const bson_iter_
 }
 
 /* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch
- * for j. */
+ * (14) for j and fsync, and 40415 for an unknown field. */
 static truce_status options_check_concern(const bson_iter_t *field, bson_error_t *error)
 {
     /* The last ones are sent by MongoDB's own programs, and have no effect. */

@@ -9,7 +9,7 @@
 #include "bson/value.h"
 #include "server/command/handlers.h"
 
-#define SLICE_MS 5 /* The interval at which a wait checks whether the connection has ended. */
+#define SLICE_MS 5 /* The interval at which a wait checks whether it must end. */
 
 struct fail_data {
     const bson_t *commands, *labels, *concern;

@@ -14,8 +14,8 @@
  *
  * failCommands, appName, and namespace choose commands. A chosen command waits for blockTimeMS.
  * Then its connection ends, or it fails with errorCode without running, or it runs and its reply
- * gets the writeConcernError. errorLabels replace the labels of the server. configureFailPoint
- * itself never fails by a fail point.
+ * gets the writeConcernError. errorLabels replace the labels of the server. If failCommands names
+ * configureFailPoint, it fails, too, and cannot switch the fail point off.
  *
  *                 {times: N}                      N commands were chosen
  *     off ------------------------> fails the next N -------------> off
@@ -47,8 +47,8 @@ struct fail_point;
 struct fail_point *fail_point_new(void);
 void fail_point_free(struct fail_point *point); /* NULL is allowed. */
 
-/* Runs before a command. If the command was chosen, waits and refuses it. The connection may end
- * (connection->ends). */
+/* Runs before a command. If the command was chosen, waits, and refuses it if the data have a code
+ * or end the connection (connection->ends). Otherwise the command runs. */
 truce_status fail_point_enter(struct call *call, bson_error_t *error);
 /* Runs before a statement of a retryable write. Fails if the statement was chosen. */
 truce_status fail_point_write(struct call *call, bson_error_t *error);
@@ -56,7 +56,8 @@ truce_status fail_point_write(struct call *call, bson_error_t *error);
 void fail_point_written(struct call *call);
 /* Runs after a getMore has found its cursor. Fails if it was chosen. */
 truce_status fail_point_more(struct call *call, bson_error_t *error);
-/* Runs after a command. Appends the writeConcernError. */
+/* Runs after a command that succeeded. Appends the writeConcernError of the call, whatever its
+ * source, and its labels. */
 void fail_point_leave(struct call *call, bson_t *reply);
 
 #endif

@@ -73,7 +73,7 @@ struct server {
     truce_store *store;
     char database[64];
     const struct command_table *commands;
-    /* Runs a request and fills its reply, which is always initialised. Returns the status of the
+    /* Runs a request and fills its reply, which is always initialized. Returns the status of the
      * reply. */
     truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
                              bson_t *reply);
@@ -103,7 +103,8 @@ struct server {
     /* The number of commands that were begun. */
     atomic_llong operations;
     atomic_llong counted[COUNTED_KINDS];
-    /* The last cluster time that a reply had (server_time). */
+    /* The last cluster time that this server gave out, for a store without a change feed of its own
+     * (cluster_time.c). */
     atomic_ullong time;
     /* The end of the range of times that this server has reserved (cluster_time.c). Guarded by the
      * mutex of the snapshot registry. */
@@ -153,7 +154,7 @@ struct server {
 
     /* Protects the fields below. */
     pthread_mutex_t mutex;
-    /* Signalled when a connection has left the list. */
+    /* Signaled when a connection has left the list. */
     pthread_cond_t gone;
     /* The sweeper's thread exists. */
     bool sweeping;
@@ -187,8 +188,8 @@ uint64_t server_time(struct server *server);
  * also after a restart. Later changes through this server have later times. One thread at a time
  * may call it. Fails if the store cannot reserve times. */
 truce_status server_tick(struct server *server, uint64_t *time, bson_error_t *error);
-/* Sets the time of a server that starts. It is later than all times that earlier servers gave to
- * snapshots. */
+/* Sets the time of a server that starts. It is not earlier than any time that earlier servers gave
+ * to snapshots. */
 truce_status server_start_time(struct server *server, bson_error_t *error);
 
 #endif

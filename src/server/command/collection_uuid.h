@@ -14,9 +14,9 @@
  */
 #include "server/call/call.h"
 
-/* Checks the collectionUUID of the command, if it has one. If another collection has the UUID,
- * fails with 361 and sets call->mismatch. Fails with TypeMismatch (14) if it is not a UUID, and
- * with 115 if the store has no UUIDs. */
+/* Checks the collectionUUID of the command, if it has one. If the collection does not have this
+ * UUID, fails with 361 and sets call->mismatch. Fails with TypeMismatch (14) if it is not a UUID,
+ * and with 115 if the store has no UUIDs. */
 truce_status same_collection_check(struct call *call, bson_error_t *error);
 /* Does the same for a collection that a field of the command names, by a valid namespace
  * (DATABASE.NAME). */

@@ -5,13 +5,15 @@
 #include "server/call/call.h"
 
 /* Appends a batch of at most `most` documents (negative means no maximum) under `name`. Then closes
- * the entry if it is at its end or `one_batch` is set, and otherwise registers it for getMore. */
+ * the entry if the read failed, it is at its end, or `one_batch` is set, and otherwise registers it
+ * for getMore. */
 truce_status cursor_reply(struct call *call, struct cursor_entry *entry, const char *name,
                           int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
 /* Appends the first batch of a new cursor. Takes ownership of the cursor. */
 truce_status cursor_reply_first(struct call *call, truce_cursor *cursor, const char *ns,
                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
-/* Appends the first batch of the documents in an array. Takes ownership of the array. */
+/* Appends the first batch of the documents in an array. Takes ownership of the array. `ns` is
+ * without the database of the call. */
 truce_status cursor_reply_array(struct call *call, bson_t *array, const char *ns, int64_t most,
                                 bson_t *reply, bson_error_t *error);
 /* Appends {atClusterTime: the time of the snapshot}. */

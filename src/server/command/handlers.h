@@ -50,8 +50,8 @@ SERVED(serve_current_op);
 SERVED(serve_kill_op);
 /* Returns whether the pipeline begins with a stage of the server ($collStats, $currentOp). */
 bool serve_is_stage(const bson_t *pipeline);
-/* Runs such an aggregate. Its first batch has at most `most` documents; stages after the first read
- * no other collection. */
+/* Runs an aggregate that begins with $collStats or $currentOp. Its first batch has at most `most`
+ * documents. Stages after the first must not read other collections. */
 truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
                          bson_error_t *error);
 
@@ -70,13 +70,13 @@ SERVED(serve_list_collections);
 SERVED(serve_list_databases);
 
 /* Sets *there to whether a collection of this name is in the store. If `facts` is not NULL, it gets
- * the collection's entry in the list of collections and is always initialised. */
+ * the collection's entry in the list of collections and is always initialized. */
 truce_status serve_is_there(struct call *call, const char *stored_name, bool *there, bson_t *facts,
                             bson_error_t *error);
 truce_status serve_no_such_namespace(struct call *call, bson_error_t *error);
 
 /* The field `index` of collMod: the index that it names, and its changes. `changes` is always
- * initialised; the rest lives as long as the call. */
+ * initialized; the rest lives as long as the call. */
 struct modified_index {
     const char *name;
     const bson_t *was;

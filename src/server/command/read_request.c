@@ -168,8 +168,7 @@ static truce_status aggregate_stored_name(struct call *call, char stored_name[ST
     return call_stored_name_of(call, "cmd.aggregate", stored_name, error);
 }
 
-/* Checks a pipeline that begins with $documents. Only $documents may start a pipeline without a
- * collection, and $documents is allowed only there. */
+/* Refuses a pipeline that begins with $documents if the aggregate names a collection. */
 static truce_status question_check_documents(struct call *call, const bson_t *pipeline,
                                              bson_error_t *error)
 {

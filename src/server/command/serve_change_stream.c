@@ -1,4 +1,6 @@
-/* aggregate with $changeStream, and getMore on its cursor (session/change_stream.h). */
+/* Change streams for clients: opens them (aggregate with $changeStream) and reads them (getMore).
+ * session/change_stream.h has the stream itself; this file checks the stage, waits for events, and
+ * writes replies. */
 #include "server/command/handlers.h"
 
 #include <limits.h>

@@ -448,7 +448,7 @@ static bool is_same_database(const char *from, const char *to)
     return length == strcspn(to, ".") && !strncmp(from, to, length);
 }
 
-/* Returns whether both collections still have the UUIDs that the client knows. */
+/* Checks that both collections still have the UUIDs that the client knows, if it gave any. */
 static truce_status collection_check_same(struct call *call, const char *from,
                                           const struct rename *rename, bson_error_t *error)
 {
@@ -466,7 +466,7 @@ static truce_status collection_check_same(struct call *call, const char *from,
     return status;
 }
 
-/* Reads `drop`: true, or a UUID, which collection_uuid.h has checked. */
+/* Reads `dropTarget`: a boolean, a number, or a UUID, which collection_check_same checks. */
 static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_t *error)
 {
     bson_iter_t at;

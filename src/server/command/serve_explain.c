@@ -442,8 +442,8 @@ static truce_status try_update(const struct update *update, const struct match *
     return status;
 }
 
-/* Counts the documents that the write would change: it applies the update and discards the
- * result. */
+/* Counts the documents that the update would change: it applies the update and discards the result.
+ * Without executionStats, only compiles the update. */
 static truce_status try_updates(struct call *call, struct explained *explained,
                                 const truce_write *write, bson_error_t *error)
 {

@@ -4,7 +4,7 @@
  *
  *     ROOT.chunks {files_id, n: 0, 1, 2 ..., data}, in the order of the index {files_id: 1, n: 1}
  *
- * A missing chunk, a repeated chunk, or a chunk without bytes is an error.
+ * A gap in the numbers, a repeated number, or a chunk without binary data is an error.
  */
 #include <stddef.h>
 #include <stdio.h>

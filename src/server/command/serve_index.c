@@ -245,7 +245,8 @@ static truce_status drop_some(struct call *call, const char *stored_name, const 
     return truce_index_drop(call->server->store, stored_name, name, error);
 }
 
-/* Returns the indexes of a collection that exists. `indexes` is always initialised. */
+/* Returns the indexes of a collection. Fails with NamespaceNotFound (26) if it does not exist. The
+ * caller has initialized `indexes`, and destroys it. */
 static truce_status index_list_of(struct call *call, const char *stored_name, bson_t *indexes,
                                   bson_error_t *error)
 {

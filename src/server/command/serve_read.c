@@ -218,8 +218,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
 
 /* ---- count, distinct ------------------------------------------------------------------------- */
 
-/* Appends {n: 12}, which comes from the only document of the pipeline, or is 0 without a
- * document. */
+/* Sets `*n` to the count in the only document of the pipeline. Without a document, `*n` stays as it
+ * is. */
 static truce_status count_view(struct call *call, const struct count_request *count,
                                const struct view_source *source, int64_t *n, bson_error_t *error)
 {

@@ -399,8 +399,8 @@ static truce_status run_retryable(struct call *call, struct session *session, bs
     return status;
 }
 
-/* Runs the command a second time, because another server of the same store has written for the
- * session. No third run is needed. */
+/* Runs the command, and runs it again while another server of the same store has written for the
+ * session in the meantime, at most KEPT_TRIES times in all. */
 static truce_status run_retryable_again(struct call *call, struct session *session, bson_t *reply,
                                         bson_error_t *error)
 {

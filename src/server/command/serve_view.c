@@ -96,7 +96,7 @@ static truce_status allow_shown(void *arg, const char *database, const char *col
 {
     struct call *call = arg;
 
-    /* Always false, because check_stages and the compiler refuse stages that write. */
+    /* Not checked here, because view_check_stages and the compiler refuse stages that write. */
     (void)writes;
     if (!strcmp(database, "admin") && !strcmp(collection, "system.users"))
         return access_refuse(call, database, error);
@@ -132,7 +132,7 @@ struct graph {
      * is known. */
     uint32_t *heights;
     const struct view *made;
-    /* The height of the stages of the new view, or 0 while they are visited. */
+    /* The height of the new view, or 0 before it is known. */
     uint32_t height;
     bson_error_t *error;
 };

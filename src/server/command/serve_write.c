@@ -123,8 +123,8 @@ void write_release(truce_write_outcome *outcomes, uint32_t count)
     bson_free(outcomes);
 }
 
-/* Does the same for the collection that the command names. As in MongoDB, if it is a view, each
- * statement fails, and not the command. */
+/* Does what write_bulk does, for the collection that the command names. As in MongoDB, if it is a
+ * view, each statement fails, and not the command. */
 static truce_status write_named(struct call *call, const truce_write *writes, uint32_t count,
                                 bool ordered, truce_write_outcome *outcomes, bson_error_t *error)
 {

@@ -20,7 +20,7 @@ struct call;
 struct views;
 
 /* Returns the views of a store; the store and the name of the server's own database are borrowed.
- * After this, no caller of this store can give a collection the name of a view. */
+ * After this, no caller of a store in a file can give a collection the name of a view. */
 struct views *views_new(truce_store *store, const char *own);
 void views_free(struct views *views);
 /* Returns false if the store is on another server, which may have views of its own. */
@@ -59,7 +59,8 @@ truce_status view_guard(struct call *call, bson_error_t *error);
 /* The source of a read: a collection, or a view as its collection and all its stages. */
 struct view_source {
     bool is_view;
-    /* The collection, as the client and as the store know it. */
+    /* The collection, as the client and as the store know it. `stored_name` is NULL if the name is
+     * not that of a view. */
     const char *name, *stored_name;
     /* The stages as clients wrote them, and with the store's names of collections. */
     const bson_t *given, *stages;
@@ -90,7 +91,7 @@ struct view_fields {
  * otherwise. */
 truce_status view_create(struct call *call, const char *name, const struct view_fields *fields,
                          bson_error_t *error);
-/* Changes the given fields. With --auth, both must be given. */
+/* Changes the given fields. With --auth, both or none must be given. */
 truce_status view_modify(struct call *call, const struct view *view,
                          const struct view_fields *fields, bson_error_t *error);
 /* Drops a view. Sets `*was` if it existed. */

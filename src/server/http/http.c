@@ -246,8 +246,9 @@ enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
 /*
  * libmicrohttpd ends a connection that is silent. A client that sends one byte now and then is
  * never silent, so it would keep its connection without ever logging in. The head of the first
- * request must arrive within the time of a message, and that of a later one also within the time
- * between two requests.
+ * request must arrive within the time of a message; with TLS, also that of a handshake is allowed.
+ * The head of a later request must arrive within the sum of the time of a message and the maximum
+ * idle time.
  */
 
 static void http_expect_head(struct http_connection *own, int64_t more_ms)

@@ -121,7 +121,8 @@ static void watch_refuse(struct watch_stream *stream)
     bson_destroy(error);
 }
 
-/* Waits for events. If the stream has ended, its last event is an error. */
+/* Waits for events, and appends them. If the wait fails, the error is the last event of the
+ * stream. */
 static void watch_more(struct watch_stream *stream)
 {
     bson_t *command = BCON_NEW("getMore", BCON_INT64(stream->cursor), "collection",

@@ -13,8 +13,8 @@
  * Invariants:
  *  1. A request runs as the user of its own header: another header, or another database with a
  *     password, is verified again.
- *  2. TRUCE_LOGIN_FRESH_MS after the user's document was changed or removed, also by another
- *     process, the header is verified again. A token that has expired is refused at once.
+ *  2. At most TRUCE_LOGIN_FRESH_MS after the user's document was changed or removed, also by
+ *     another process, the header is verified again. A token that has expired is refused at once.
  */
 #include <microhttpd.h>
 

@@ -10,7 +10,8 @@
 #include "server/net/compress.h"
 #include "server/net/wire_protocol.h"
 
-/* A connection that waits for its next request frees its buffer down to this size. */
+/* A connection that waits for its next request frees a buffer that is larger than this. It is also
+ * the maximum size of a part of a message, for which a time limit holds. */
 #define KEPT_BYTES (64 * 1024)
 
 static bool connection_is_unauthenticated(const struct connection *connection)
@@ -64,8 +65,9 @@ static bool receive_part(struct connection *connection, struct buffer *in, size_
 }
 
 /* Receives the next message. It allocates memory as bytes arrive, so a length alone costs nothing.
- * Once the first byte has arrived, the rest of the message and each of its parts must arrive in
- * time. A connection that is logged in may be idle between messages. */
+ * Once the first byte has arrived, each part of the message (the rest of the header, then up to
+ * KEPT_BYTES at a time) must arrive within message_ms. A connection that is logged in may be idle
+ * between messages. */
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
     int64_t message_ms = connection->server->message_ms;

@@ -19,8 +19,9 @@ static void connections_log(const struct connection *connection, truce_log_level
     bson_destroy(fields);
 }
 
-/* Ends the oldest connection that has not logged in, so that connections of clients without a
- * password never lock users out. Returns the number of connections that are not about to end. */
+/* If the list is full, evicts the oldest connection that has not logged in for
+ * TRUCE_UNAUTHENTICATED_FRESH_MS, so that clients without a password do not lock users out. Returns
+ * the number of connections that are not about to end. The mutex must be held. */
 static int connections_make_room(struct server *server)
 {
     int64_t now_ns = truce__clock_monotonic_ns();

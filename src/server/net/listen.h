@@ -27,8 +27,8 @@ truce_status listen_read_where(const char *where, union listen_address *at, char
 bool listen_is_loopback(const union listen_address *at);
 
 /* Listens on a numeric IPv4 or IPv6 address. With `loopback_only`, other addresses are refused,
- * because clients do not log in. Returns the socket and the port, which is chosen if `*port` is
- * 0. */
+ * because clients do not log in. Returns the socket and the port, which is chosen if `*port` is 0.
+ * After a failure, the caller closes `*listener` if the call has set it. */
 truce_status listen_at_address(const char *address, int *port, bool loopback_only, int *listener,
                                bson_error_t *error);
 

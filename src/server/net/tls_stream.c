@@ -193,8 +193,8 @@ static ssize_t tls_send(struct stream *stream, const uint8_t *bytes, size_t size
     return result;
 }
 
-/* Receives bytes from a socket without TLS. The socket blocks. A call with a time limit polls
- * first, but only if no bytes are there yet. */
+/* Receives bytes from a socket without TLS. The socket blocks. A call with a time limit does not:
+ * it polls if no bytes are there yet. */
 static ssize_t plain_receive_now(struct stream *stream, uint8_t *bytes, size_t size,
                                  int64_t until_ns)
 {

@@ -54,9 +54,10 @@ bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t 
 /* Sends all bytes. Returns false if the connection has ended, or its client has read nothing for
  * `stall_ms`. */
 bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size, int64_t stall_ms);
-/* Overwrites the bytes that were received, except those that no call has returned yet. */
+/* Overwrites the bytes in the buffer of a plain stream, except those that no call has returned
+ * yet. */
 void stream_wipe(struct stream *stream);
-/* Ends sending. The socket stays open. */
+/* Ends TLS, and frees the memory of the stream. The socket stays open. */
 void stream_end(struct stream *stream);
 
 #endif

@@ -11,8 +11,8 @@
  *     event and gets none twice.
  *  2. Only durable entries of the feed are read, so no client sees a change that a power cut
  *     undoes.
- *  3. The queue has at most QUEUE_BYTES and one more event. A read examines SCAN_MOST entries, so
- *     it holds a snapshot only briefly.
+ *  3. The queue has at most QUEUE_BYTES and one more event. A read examines at most SCAN_MOST
+ *     entries in one snapshot, so the snapshot ends soon.
  *  4. After the event that ends the stream comes "invalidate", and then nothing.
  *  5. An event is sent with the _id that it was created with, as clients resume by it. An event
  *     that is split stays first in the queue until its last fragment was sent.
@@ -34,10 +34,10 @@
 #include "store/file/file.h"
 #include "store/mongodb/mongo_session.h"
 
-/* ---- tokens ----------------------------------------------------------------------------------
- * 
- * engine/documents/change_feed.h has the format. The last byte is an enum change_stream_place. For
- * a fragment, its number is added to it. */
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+/* engine/documents/change_feed.h has the format of a token. The byte after the position is an enum
+ * change_stream_point; for a fragment, the number of the fragment is added to it. */
 
 void change_stream_token_append(const struct change_stream_token *token, bson_t *document)
 {
@@ -156,7 +156,7 @@ static bool sees_view(const struct change_stream_scope *scope, const struct feed
            stream_scope_includes(scope, database);
 }
 
-/* Returns whether the stream has an event for the entry, and whether the event ends the stream. */
+/* Returns whether the stream has an event for the entry. */
 static bool change_stream_sees(const struct change_stream_scope *scope,
                                const struct feed_entry *entry)
 {
@@ -448,7 +448,7 @@ static truce_status check_split(const bson_iter_t *stage, bool last, bson_error_
     return TRUCE_OK;
 }
 
-/* Copies the stages without $changeStreamSplitLargeEvent to `rest`, which is always initialised.
+/* Copies the stages without $changeStreamSplitLargeEvent to `rest`, which is always initialized.
  * Fails with 7182800 or 7182802. */
 static truce_status change_stream_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
                                               bson_error_t *error)
@@ -757,7 +757,7 @@ static void free_event(struct event *event)
     bson_free(event);
 }
 
-/* Removes the first entry of the queue. */
+/* Removes the first event of the queue, and sets the stream's token to it. */
 static void stream_remove_first(struct change_stream *watch)
 {
     struct event *event = watch->first;
@@ -1052,7 +1052,8 @@ static bool change_stream_take_collection(void *arg, const struct feed_entry *en
     return true;
 }
 
-/* Finds the event of the token, and whether it ended the stream. */
+/* Reads the entry of the token. If its event ended the stream, queues "invalidate". Fails with 280
+ * if the feed has no such entry. */
 static truce_status change_stream_find_event(struct change_stream *watch,
                                              const struct feed_state *state, bson_error_t *error)
 {

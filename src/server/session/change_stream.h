@@ -86,9 +86,9 @@ struct change_stream_options {
     int64_t from;
 };
 
-/* Opens a change stream. The store outlives it. Fails with 40573 if the store has no feed, with 286
- * if entries after the position were pruned, and with 280 if the position belongs to another feed.
- * Errors of the stages are returned, too. */
+/* Opens a change stream. The store outlives it. Fails with 40573 if the store has no feed, and with
+ * 280 if the feed has no such position. Fails with 286 if entries after the position were pruned or
+ * the position belongs to another feed. Errors of the stages are returned, too. */
 truce_status change_stream_new(truce_store *store, const struct change_stream_options *options,
                                struct change_stream **watch, bson_error_t *error);
 /* Frees the stream. NULL is allowed. */

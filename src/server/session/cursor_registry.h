@@ -47,8 +47,9 @@ struct cursor_registry *cursors_new(int most);
 /* Closes the remaining cursors. */
 void cursors_free(struct cursor_registry *cursors);
 
-/* Appends documents to `batch`, an array that was begun: at most `most` (negative: no maximum)
- * and 16 MB. Sets `*end` if there are no more. */
+/* Appends documents to `batch`, an array that was begun: at most `most` (negative: no maximum) and
+ * 16 MB. Sets `*end` if it is known that there are no more. The end of a cursor of the store is
+ * known only when a read finds no document. Not for change streams. */
 truce_status cursor_entry_read(struct cursor_entry *entry, int64_t most, bson_t *batch, bool *end,
                                bson_error_t *error);
 /* Closes the cursor and frees the entry. */
@@ -69,7 +70,7 @@ void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entr
 bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entry *entry);
 /* Kills a waiting change stream. Returns false if none has this id, namespace, and user. */
 bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *ns, const char *user);
-/* Returns false if another user opened the cursor. */
+/* Returns false if the cursor is registered and another user opened it. */
 bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user);
 /* Closes the cursors of a transaction. */
 void cursors_close_owned(struct cursor_registry *cursors, int64_t owner);

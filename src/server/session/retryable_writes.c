@@ -37,7 +37,7 @@ struct statement_result {
 };
 
 struct statement_results {
-    /* The results. The first search sorts them. */
+    /* The results, sorted by `from` before the first search and before they are stored. */
     struct statement_result *all;
     size_t count, room;
 };
@@ -498,7 +498,9 @@ static int32_t retryable_number_of(const struct retryable *kept, uint32_t i)
     return kept->first < 0 ? -1 : (int32_t)(((int64_t)kept->first + i) & INT32_MAX);
 }
 
-/* Chooses the writes to execute. The others get their recorded outcomes. */
+/* Chooses the writes to execute. A statement that was sent again gets its recorded result; one with
+ * `multi` is refused. In an ordered bulk, the first refusal sets rest->end. Fails with 217 if a
+ * result is no longer stored. */
 static truce_status retryable_choose(struct retryable *kept, const truce_write *writes,
                                      uint32_t count, bool unordered, truce_write_outcome *outcomes,
                                      struct rest *rest, bson_error_t *error)

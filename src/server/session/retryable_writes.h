@@ -32,7 +32,7 @@ struct retryable;
 
 /* Begins the statements of a command. The session was taken and has this number (session_write).
  * `ids` is an array of statement ids; if it is NULL, they are `first`, first + 1, and so on. A
- * statement with the id -1 is not recorded. */
+ * statement with the id -1 is not recorded. The caller calls retryable_end also after a failure. */
 truce_status retryable_begin(struct call *call, struct session *session, int32_t first,
                              const bson_t *ids, struct retryable **retryable, bson_error_t *error);
 /* Ends the command with its status. Sets `*stale` if another server has written for this session

@@ -25,7 +25,7 @@ struct sessions {
     struct overlay_total written;
     /* Guards the fields below. */
     pthread_mutex_t mutex;
-    /* Signalled when a call has given its session back. */
+    /* Signaled when a call has returned its session. */
     pthread_cond_t given;
     /* A hash table of the sessions by their ids. */
     struct session *buckets[BUCKETS];
@@ -243,7 +243,8 @@ static void sessions_remember(struct session *session, const bson_t *record)
         session->record = bson_copy(record);
 }
 
-/* Loads a stored session: its last committed transaction, or its last writes. */
+/* Loads a stored session, unless it is known: its last transaction, committed or aborted, or its
+ * last retryable writes. */
 static truce_status sessions_look_up(struct sessions *sessions, struct session *session,
                                      bson_error_t *error)
 {
@@ -485,9 +486,9 @@ static truce_status sessions_find_out(struct sessions *sessions, struct session 
     return status;
 }
 
-/* Sets the session to a number that this server has not seen. The transaction may be that of
- * another server, or of this server before a restart. With MongoDB, its commit may still be in
- * progress. */
+/* Sets the session to a number that this server has not seen, if the store is mongodb:. The
+ * transaction may be that of another server, or of this server before a restart, and its commit may
+ * still be in progress. On any other store, an unknown number was not committed. */
 static void sessions_adopt(struct sessions *sessions, struct session *session, int64_t number)
 {
     if (!truce__mongo_is(sessions->store) || number <= session->number ||

@@ -28,8 +28,8 @@
  * Invariants:
  *  1. A session is used by one call at a time; other calls wait.
  *  2. A transaction that is not running has no snapshot, no documents, and no cursors.
- *  3. At most TRUCE_SERVER_TRANSACTIONS_MAX transactions are running, each for at most the time
- *     in the options. An expired one ends as soon as no call uses it.
+ *  3. At most TRUCE_SERVER_TRANSACTIONS_MAX transactions are running, each for at most the time in
+ *     the options. sessions_expire ends an expired one that no call uses.
  *  4. Only a transaction whose commit succeeded is reported as committed. It is never reported as
  *     aborted or unknown later, as long as the session is remembered (TRUCE_SERVER_SESSION_MS).
  */
@@ -90,9 +90,9 @@ struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursor
 /* Ends all sessions and frees the registry. No call may be running. */
 void sessions_free(struct sessions *sessions);
 
-/* Waits for the session of that id and takes it for the caller until sessions_give. Creates an
+/* Waits for the session of that id and takes it for the caller until sessions_return. Creates an
  * unknown session; it belongs to `user`, such as "school.ada", or "" without a login. Fails with
- * LIMIT if there are too many sessions. */
+ * LIMIT if there are too many sessions, or if the stored session cannot be read. */
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
                            const char *user, struct session **session, bson_error_t *error);
 void sessions_return(struct sessions *sessions, struct session *session);
@@ -116,8 +116,8 @@ void sessions_set_lifetime(struct sessions *sessions, int64_t ms);
 
 /* ---- for a session that was taken ------------------------------------------------------------ */
 
-/* Begins a transaction. Fails with 225 if a newer one has begun, and with 117 or 256 if this one
- * has. */
+/* Begins a transaction. Fails with 225 if a newer one has begun, with 117 or 256 if this one has,
+ * and with LIMIT if too many are running. */
 truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error);
 /* Checks that the transaction is running. Fails with 225, 251, or 256 if it is not. */
@@ -134,8 +134,10 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
  * it is a transaction's. */
 truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error);
-/* Returns the stored record: the session's own, or `read`, which is always initialised. Returns
- * NULL if there is no record. Fails with 217 if the record of this number existed and is gone. */
+/* Sets `*record` to the stored record: the session's cached one, or `read`, which the caller has
+ * initialized and destroys. It is NULL if there is no record. Fails with 217 if the record of this
+ * number existed and is gone, and with 225 if another server has run a transaction of this or a
+ * larger number. */
 truce_status session_record(struct sessions *sessions, struct session *session, bson_t *read,
                             const bson_t **record, bson_error_t *error);
 /* Remembers the record that is now stored; NULL means that it is unknown. */

@@ -115,7 +115,8 @@ static truce_status registry_find(struct snapshot_registry *registry, uint64_t t
     return *snapshot ? TRUCE_OK : registry_refuse(registry, time, error);
 }
 
-/* Adds the snapshot, after it has evicted another one if necessary. */
+/* Adds the snapshot with the caller as its user. If the registry is full, evicts the least recently
+ * used one as `*gone`, which the caller closes. Returns false if all are in use. */
 static bool registry_enter(struct snapshot_registry *registry, struct registered_snapshot *snapshot,
                            struct registered_snapshot **gone)
 {
