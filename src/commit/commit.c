@@ -2,13 +2,15 @@
  * Commits from the caller's side: entries are collected, one for each document, and then one of
  * three mechanisms applies them.
  *
- *     one document in all, no key, no query            single_document.c     one guarded write
+ *     one document, no key, input, or query            single_document.c     one guarded write
  *     the store changes several documents atomically   native_transaction.c  one bulk
  *     anything else                                    journal.c             intents and a commit
  *                                                                            document
  *
- * Each mechanism makes one attempt. It returns OK, CONFLICT (another writer was faster, and the
- * function must run again on the new documents), or a final status.
+ * A blind change of one document is also a bulk if the store compares documents itself. A document
+ * that is too large for a comparison goes to the journal. Each mechanism makes one attempt. It
+ * returns OK, CONFLICT (another writer was faster, and the function must run again on the new
+ * documents), or a final status.
  */
 #include "commit/commit.h"
 
@@ -1069,7 +1071,8 @@ static truce_status queries_open_cursor(truce_commit *commit, const char *collec
     if (status)
         return status;
     status = show_own(commit, collection, &why);
-    /* Closes the transaction, because it may contain only some of the commit's own changes. */
+    /* The transaction may contain only some of the commit's own changes, so the whole commit
+     * fails. */
     if (status)
         return commit_fail(commit, status, &why, error);
     status = truce_find(commit->asked, collection, filter, options, &under, error);

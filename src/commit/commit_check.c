@@ -32,11 +32,14 @@
  *                      `truce_displaced`
  *   stale-keys         `_keys` differs from the document's unique values, because  write it
  *                      a plain write changed one of the two
+ *   corrupted-entry    the entry of a decided commit for a document was changed    by hand
+ *   unchecked          the lease of a commit could not be watched to its end       none
  *
  * `forked` follows the chain of `pre`: every journal commit stores the revision that it found.
  */
 
-#define REPAIR_MS 1000 /* The time for the repair of one commit. */
+/* The maximum wait of repairs in ms: of all in the first pass, and of each watched commit. */
+#define REPAIR_MS 1000
 
 /* The state of a check of the commits. */
 struct inspector {

@@ -28,7 +28,7 @@
 #include "truce/sys/store.h"
 
 /* Returns an _id as a value. Most types are stored as in BSON, and their values borrow from `id`;
- * the others are written to `holder`, which is initialised. */
+ * the others are written to `holder`, which is initialized. */
 static struct value value_of(const bson_value_t *id, bson_t *holder)
 {
     struct fields fields;

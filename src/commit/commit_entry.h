@@ -135,14 +135,14 @@ bool truce__entry_has_diff(const struct entry *entry);
 /* Fails with CONFLICT. The message is the document's name followed by `why`. */
 truce_status truce__entry_conflict(const struct entry *entry, const char *why, bson_error_t *error);
 
-/* Compares a document that was just read (NULL if it is missing) with a known entry. Returns OK or
- * CONFLICT. */
+/* Compares a document that was just read (NULL if it is missing) with a known entry. Returns OK,
+ * CONFLICT, or INVALID if its _rev is not an ObjectId of truce. */
 truce_status truce__entry_same(const struct entry *entry, const bson_t *document,
                                bson_error_t *error);
 
-/* Explains why the write of a blind entry found nothing in `document` (NULL if it is missing).
- * Returns NOT_FOUND if the document is missing. Returns REFUSED if a guard does not match. Returns
- * OK if the write would succeed now. */
+/* Explains why the write of a blind entry found nothing in `document` (NULL if it is missing), and
+ * makes `document` its base, as truce__entry_take does. Returns NOT_FOUND if the document is
+ * missing. Returns REFUSED if a guard does not match. Returns OK if the write would succeed now. */
 truce_status truce__entry_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
 
 /* Fails with DUPLICATE: the entry inserts a document that exists. */

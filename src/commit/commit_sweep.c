@@ -20,13 +20,14 @@
  *  CS2  A commit with a caller's key is purged in two steps. The horizon is raised to the time of
  *       its key, and then the commit is deleted. A later request with the key is refused, so it
  *       does not run twice.
- *  CS3  The horizon never passes a key that was not used and finished. It is raised to times that
- *       are stored in commits, not to the local clock.
+ *  CS3  The horizon is raised only to times of keys whose commits have ended, not to the local
+ *       clock. A key that was never used is refused, too, if its time is not after the horizon.
  */
 
 /* A sweep purges commits that were aborted if they began longer ago than this. */
 #define ABORTED_MS INT64_C(3600000)
-/* The maximum time for which truce_commit_resolve waits for an owner that is probably alive. */
+/* The maximum wait of truce_commit_resolve in ms if the owner was probably alive at its start. It
+ * waits only if the owner is probably dead by the time of a check. */
 #define RESOLVE_MS 1000
 
 static truce_status each_commit(struct sweep *sweep, struct worker *worker,
@@ -55,8 +56,8 @@ static const bson_oid_t *sweep_id_of(const bson_t *commit)
 
 /* ---- 1. commits ----------------------------------------------------------------------------- */
 
-/* Aborts a pending commit whose lease has expired. Otherwise observes the lease, and returns
- * LOCKED. */
+/* Aborts a pending commit whose lease has expired. Otherwise observes the lease. Returns LOCKED if
+ * the commit was not aborted. */
 static truce_status sweep_undo(struct sweep *sweep, const char *collection, const bson_t *commit,
                                void *arg, bson_error_t *error)
 {
@@ -327,7 +328,7 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
     if (status)
         return status;
     /* If the owner is probably dead, the call waits until the lease expires or the default deadline
-     * passes. Otherwise it waits for at most RESOLVE_MS. */
+     * passes. Otherwise it usually returns LOCKED at once. */
     truce__worker_init(&worker, store, truce__journal_lease_doubtful(document) ? 0 : RESOLVE_MS);
     status = bring_to_its_end(&sweep, &worker, document, error);
     while (status == TRUCE_LOCKED && sweep_is_doubtful(document) &&

@@ -22,7 +22,7 @@
  *       time. So a store's idea of equality (null equals missing, an array equals any of its
  *       elements) does not matter, and all mechanisms behave alike.
  *  CD2  The store changes exactly the document that was compared. The journal holds the document
- *       while it compares; the other mechanisms write only if the revision is still the one that
+ *       while it compares; the other mechanisms write only if the document is still the one that
  *       was compared, and otherwise read and compare again (native_transaction.c,
  *       single_document.c). So a change of another key is not a conflict, and a change of one of
  *       the diff's keys is always detected.

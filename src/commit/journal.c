@@ -38,8 +38,9 @@
  *  CJ2  The commit document is inserted before the first intent. If the commit document of an
  *       intent is missing, the commit was aborted and purged, so the intent is stripped.
  *  CJ3  Only a pending commit is decided or aborted: both compare the state in the write itself.
- *  CJ4  An intent is removed only by a strip (commit aborted or missing) or a release (committed or
- *       done). Both compare the commit's id in the intent.
+ *  CJ4  An intent is removed only by a strip (commit aborted or missing), by a release (committed
+ *       or done), or by the write that ends a commit whose documents were taken first (CT6, CT7).
+ *       Each of these writes compares the commit's id in the intent.
  *  CJ5  `done` means that no document has the intent any more. Only then may a commit be purged.
  *  CJ6  Required documents are read after the prepares and compared by revision. So at the
  *       decision, every document that the commit depends on was as it was read, in one consistent
@@ -82,7 +83,8 @@
 #include "commit/unique_keys.h"
 #include "store/store.h"
 
-/* How often the owner sends the releases if they get no reply. The sweep then sends the rest. */
+/* The number of times that the owner sends the releases one by one if they get no reply. After
+ * that, the sweep or the next process that encounters an intent sends the rest. */
 #define RELEASE_TRIES 3
 
 /* ---- step 1 --------------------------------------------------------------------------------- */
@@ -225,9 +227,6 @@ void truce__owner_held(const truce_commit *commit, const struct entry *entry, bs
 }
 
 /* ---- step 2: prepare one by one -------------------------------------------------------------- */
-
-/* Step 2 acquires documents: a find-and-modify sets the intent, or the insert of a stub has it.
- * Other commits' intents are resolved first. The returned document is the base of the changes. */
 
 #define REVISION_BYTES 18 /* The size of the field `_rev` in bytes. */
 
@@ -507,8 +506,8 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  * for it any more.
  *
  *  CK1  Only documents that were read are prepared together, and each prepare compares the whole
- *       document, because a bulk returns no documents to which the changes could be applied.
- *       Documents that reserve unique values, or that were taken before, are prepared one by one.
+ *       document, because a bulk returns no documents to which the changes could be applied. If one
+ *       document reserves unique values or was taken before, all are prepared one by one.
  *  CK2  All or none: the reply says how many documents were taken, not which. If some were not
  *       taken, or there was no reply, the owner abandons the id: it aborts, then strips (CJ1). So
  *       it never waits while it holds documents out of order, and two commits on the same documents
@@ -524,8 +523,6 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  *       sends the mark before it releases the lock. The mark is left only after every release was
  *       confirmed (CJ5), and it compares the state. So it may be late, repeated, or lost.
  */
-
-/* ---- a bulk of steps ------------------------------------------------------------------------- */
 
 /* The writes of one bulk. */
 struct steps {
@@ -585,8 +582,6 @@ static void joined_sort(struct steps *steps)
     }
     truce_assert(count == steps->count);
 }
-
-/* ---- step 2 ---------------------------------------------------------------------------------- */
 
 /* Returns whether the document can be prepared together with others (CK1). */
 static bool can_join(const struct owner *owner, const struct entry *entry)
@@ -717,8 +712,9 @@ static truce_status why_not_all(struct owner *owner, truce_status status, bson_e
                        "the documents of a commit could not be locked together");
 }
 
-/* Prepares all documents by one bulk. Returns CONFLICT and sets `again` if not all were prepared;
- * the next attempt prepares them one by one. */
+/* Prepares all documents by one bulk. If not all were prepared, returns CONFLICT. Sets `again`
+ * unless a document differs from what was read: the next attempt, with a new id, prepares them one
+ * by one. Otherwise the function must run again. */
 static truce_status owner_prepare_joined(struct owner *owner, bson_error_t *error)
 {
     struct steps steps;
@@ -738,8 +734,6 @@ static truce_status owner_prepare_joined(struct owner *owner, bson_error_t *erro
     steps_release(&steps);
     return status;
 }
-
-/* ---- step 5 ---------------------------------------------------------------------------------- */
 
 static void add_release(const struct owner *owner, const struct entry *entry,
                         const bson_iter_t *element, struct steps *steps)
@@ -763,7 +757,8 @@ static bool can_release(const struct owner *owner, const struct entry *entry)
     return !entry->reserved && truce__entry_comparable(owner->commit->store, entry);
 }
 
-/* Releases all documents by one bulk. Returns false if a release was not confirmed. */
+/* Releases all documents by one bulk. Returns false if they cannot be released together, or if a
+ * release was not confirmed. */
 static bool owner_release_joined(struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -793,8 +788,6 @@ static bool owner_release_joined(struct owner *owner)
     return all;
 }
 
-/* ---- step 7 ---------------------------------------------------------------------------------- */
-
 static void add_strip(const truce_commit *commit, const struct entry *entry, struct steps *steps)
 {
     struct step_write *made = &steps->made[steps->count++];
@@ -805,7 +798,8 @@ static void add_strip(const truce_commit *commit, const struct entry *entry, str
         truce__journal_strip_write(entry->collection, &entry->id, &commit->id, -1, made);
 }
 
-/* Strips all documents by one bulk (step 7). Returns false if the bulk failed. */
+/* Strips all documents by one bulk (step 7). Returns false if they cannot be stripped together, or
+ * if the bulk failed. */
 static bool owner_strip_joined(struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -877,8 +871,6 @@ static void owner_hold_missing(truce_commit *commit)
         was_checked = true;
     }
 }
-
-/* ---- step 4 ---------------------------------------------------------------------------------- */
 
 static void decide_append_document(bson_t *element, const struct entry *entry)
 {
@@ -1004,7 +996,8 @@ static truce_status journal_fail_undecided(truce_status status, const struct own
 }
 
 /* Writes the decision. Returns OK if the commit is decided, CONFLICT if another process aborted it,
- * and UNKNOWN as CJ8 describes. */
+ * and UNKNOWN as CJ8 describes or if the commit is pending at the deadline. Any other failure of
+ * the first send is returned as it is. */
 static truce_status owner_decide(struct owner *owner, bson_error_t *error)
 {
     bool unanswered = false;
@@ -1064,7 +1057,7 @@ static truce_status journal_mark_done(struct owner *owner)
     truce_commit *commit = owner->commit;
     bool left = truce__key_lock_leave(&commit->lock, &commit->id);
 
-    /* Invariant CK6: the mark is not left to the next holder of the lock, so it is written now. */
+    /* Invariant CK6: no other commit can write the mark, so this one does. */
     if (!left)
         return truce__journal_done(owner->worker, &commit->id, NULL);
     return TRUCE_OK;
@@ -1414,7 +1407,6 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
     return status;
 }
 
-/* Takes one document (CT1). */
 static truce_status journal_take_document(struct owner *owner, struct entry *entry,
                                           bson_error_t *error)
 {

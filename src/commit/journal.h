@@ -83,15 +83,17 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
 /* Applies one entry of a decided commit's `post` to its document, and removes the intent. If the
  * intent is gone already, the result is OK. `seen` is the stored document with the intent, or NULL
  * if it is unknown. Changes that a plain writer made under the intent are merged, kept in another
- * collection, or noted in the commit first. Returns LOCKED if a unique index refuses the release,
- * because a plain writer took a reserved value. */
+ * collection, or noted in the commit first. Returns LOCKED if the store refuses the release: a
+ * plain writer took a reserved unique value, or a newer validator refuses the document and this
+ * user may not bypass it. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, const bson_t *seen, bson_error_t *error);
 /* Makes `after`: the document (with this commit's intent) as the release of that entry will leave
  * it. `after` is always initialized; empty: the release removes the document. */
 void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                           bson_t *after);
-/* Releases every entry of a decided commit (its document), then marks it done. */
+/* Releases every entry of a decided commit (its document), even after a failure. Marks the commit
+ * done if none failed. */
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit,
                                    bson_error_t *error);
 /* Changes committed to done, the last step. All entries must be released (CJ5). */
@@ -118,8 +120,9 @@ static inline void truce__intent_append_absent(bson_t *filter)
 bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
 
 /* Resolves the intent of `document`, which was just read: completes its commit, undoes it, or waits
- * briefly. Returns OK if the caller should read the document again, and LOCKED if the deadline
- * passed. */
+ * briefly. Returns OK if the caller should read the document again. Returns LOCKED if the deadline
+ * passed or the thread must not wait (CT2), and CONFLICT if the worker holds documents. Returns
+ * INVALID if truce did not write the intent. */
 truce_status truce__intent_complete_other(struct worker *worker, const char *collection,
                                           const bson_t *document, bson_error_t *error);
 
@@ -136,7 +139,8 @@ void truce__journal_lease_observe(struct worker *worker, const bson_oid_t *id,
 
 /* Handles a pending commit that blocks the caller (its document as just read): aborts it if its
  * lease has expired, and waits briefly otherwise. Returns OK if the caller should read the document
- * again. */
+ * again. Returns CONFLICT or LOCKED if the caller must not wait (journal.c, CT2, CT8), and LOCKED
+ * at the deadline. */
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                    const bson_t *commit, bson_error_t *error);
 
@@ -147,8 +151,8 @@ bool truce__journal_at_work(const bson_t *document);
  * documents first. */
 bool truce__journal_work_owns(const bson_oid_t *id);
 /* Returns whether this thread runs the function of a commit that took its documents first. The
- * thread must not wait for another commit then (CT2), and the function runs again if it fails with
- * LOCKED. */
+ * thread must not wait for another commit then (CT2). The call also marks these commits: their
+ * function runs again if it fails with LOCKED. */
 bool truce__journal_work_yields(void);
 /* Replaces the document, which has an intent, by its state in the snapshot of the view, or by its
  * state before this thread's own commit took it (complete_commit.c). Returns NOT_FOUND if it did

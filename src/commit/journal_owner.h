@@ -29,10 +29,12 @@ struct owner {
  * encounters it. */
 void truce__owner_give_up(struct owner *owner, const char *why);
 
-/* Reads the commit document, and repeats the read until the store replies. */
+/* Reads the commit document, and repeats the read until the store replies or the deadline
+ * passes. */
 truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error_t *error);
 
-/* Reads the entry's document as stored, with its intent if it has one. */
+/* Reads the entry's document as stored, with its intent if it has one. Repeats the read until the
+ * store replies or the deadline passes. */
 truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, bson_t *document,
                                bson_error_t *error);
 
@@ -46,7 +48,8 @@ truce_status truce__owner_can_be(const struct owner *owner, const struct entry *
                                  bson_error_t *error);
 
 /* Checks that a document that was taken first (journal.c, CT4) did not change. Returns CONFLICT if
- * a plain writer changed it. */
+ * a plain writer changed it, or if the intent is gone because another process aborted the
+ * commit. */
 truce_status truce__owner_still(struct owner *owner, const struct entry *entry,
                                 bson_error_t *error);
 

@@ -509,7 +509,8 @@ static truce_status journal_write_same(struct worker *worker, const bson_oid_t *
  *  CX1  The decided change is applied anyway, by one write that compares the whole document. The
  *       change is made field by field, in this process. Other changes of the plain writer remain. A
  *       field that both changed is merged (CM1 to CM3). A value that blocks a path is replaced. If
- *       the document would be too large, it stays as it is, with the commit's revision.
+ *       the document would be invalid, for example too large, it stays as it is, with the commit's
+ *       revision.
  *  CX2  Values of the plain writer or of the commit that this discards are first stored in the
  *       collection `truce_displaced`, and `truce check` reports them until a user removes them
  *       there. A document that is removed or replaced as a whole is stored as a whole, under the

@@ -15,10 +15,10 @@
 #include "store/store.h"
 
 /* Each store points to its cache of index definitions and validators (sys/store.h). One mutex
- * protects all caches; a commit locks it once or twice. Index definitions are read again after a
- * few seconds, because another process may create an index. A commit that began earlier may still
- * use the old list. This is why the manual says to create unique indexes before commits use the
- * collection, and why truce_unique_declare waits. */
+ * protects all caches; a commit locks it several times for each document, and only briefly. Index
+ * definitions are read again after a few seconds, because another process may create an index. A
+ * commit that began earlier may still use the old list. This is why the manual says to create
+ * unique indexes before commits use the collection, and why truce_unique_declare waits. */
 
 /* The time for which a list of indexes, and a validator, may be used after they were read. */
 #define INDEXES_FRESH_NS (INT64_C(1000000) * COMMIT_INDEXES_FRESH_MS)

@@ -13,7 +13,8 @@
  * `_rev`, and no write ignores an intent. So both mechanisms can be used on one collection at the
  * same time.
  *
- *  CN1  Every write and every require says `_intent: absent`.
+ *  CN1  Every write and every require fails if the document has an intent, except those of
+ *       documents that were taken first (CN7).
  *  CN2  Every known document is compared as a whole (commit_entry.c, CE1) in the same step that
  *       changes the others.
  *  CN3  A key is inserted, and then the horizon is read in the same step. The horizon is not
@@ -38,8 +39,9 @@
  *       one update is sent as given. The operators produce the same result there as here. Otherwise
  *       the difference is sent.
  *
- * After a bulk without a reply, the key decides if there is one; else the revision of a known
- * document that was written; else the result is TRUCE_UNKNOWN.
+ * After a bulk without a reply, the commit took effect if a decided commit has its key, or if one
+ * of its documents has its `_rev`. Otherwise the result is TRUCE_UNKNOWN, or TRUCE_IO if the disk
+ * or the network failed.
  */
 
 /* The number of documents that a plan stores without an allocation. */
@@ -514,8 +516,8 @@ static truce_status native_check(truce_commit *commit, bson_error_t *error)
         "show the outcome");
 }
 
-/* Reports a failed disk or network as such, with its reason. The outcome is as unknown as with
- * UNKNOWN, but the caller also learns what to repair. */
+/* Finds out what became of a bulk that ended with `failure`. If the outcome is unknown and the
+ * failure was IO, returns IO with its reason, so that the caller learns what to repair. */
 static truce_status diagnose_failure(truce_commit *commit, truce_status failure,
                                      bson_error_t *error)
 {

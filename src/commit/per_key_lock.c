@@ -19,9 +19,10 @@
  *
  *  CP1  Correctness never depends on a lock. Every write compares what was read, with or without
  *       it. Other processes, and other handles of the store, do not see the locks.
- *  CP2  Waits are bounded. After COMMIT_TURN_MS (for keys, COMMIT_TURN_KEYS_MS, because commits
- *       that make keys are often long), a commit leaves the queue and makes its try without the
- *       lock. A function that computes for longer than that delays the others once for each try.
+ *  CP2  Waits are bounded. After COMMIT_LOCK_WAIT_MS (for keys, COMMIT_LOCK_WAIT_KEYS_MS, because
+ *       commits that make keys are often long), a commit leaves the queue and makes its try without
+ *       the lock. A function that computes for longer than that delays the others once for each
+ *       try.
  *  CP3  A commit holds at most one lock, and does not wait for another one; neither does its
  *       thread, whose function may run another commit. So there are no deadlocks.
  *  CP4  A document's lock is chosen by a hash. Two documents may share a lock and delay each other

@@ -36,8 +36,8 @@ uint32_t truce__key_lock_stripe_of_keys(const char *collection);
 bool truce__key_lock_busy(const struct key_locks *locks, uint32_t stripe);
 
 /* Waits for the lock until the monotonic time `until_ns`, but not longer than the maximum of CP2.
- * If the wait ends without the lock, `lock->held` is false. A different lock that the commit held
- * before is released first. */
+ * If the wait ends without the lock, or the thread already holds a lock for another commit (CP3),
+ * `lock->held` is false. A different lock that the commit held before is released first. */
 void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t stripe,
                              int64_t until_ns);
 /* Releases the lock, if the commit holds it, and grants it to the first waiting commit. */

@@ -14,9 +14,10 @@
  *       changes of such documents, and otherwise it refused the prepare. A validator with operators
  *       that truce does not know is left to the server.
  *  CI2  Other writes of the journal bypass validators: a stub, which is not a complete document
- *       yet; a strip, which restores a document; a release. Each is first sent as a plain write,
- *       and again with a bypass only if the validator refused it, because a server requires a
- *       privilege for the bypass (bypassDocumentValidation).
+ *       yet; a strip, which restores a document; a release. A write that is sent alone is first
+ *       sent without a bypass, because a server requires a privilege for one
+ *       (bypassDocumentValidation). If the validator refuses the write, it is sent again with a
+ *       bypass. A stub in a bulk bypasses a known validator at once (journal.c, CK5).
  *  CI3  A user without this privilege leaves the document held and gets an error; `truce check`
  *       reports it too (rule `blocked`). A user with the privilege completes the release, and so
  *       does a change of the validator.

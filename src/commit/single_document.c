@@ -30,8 +30,8 @@
  *  CF5  The same holds for a unique value that is taken: the first send may take effect when the
  *       value is released.
  *  CF6  The document may have been taken before the function ran (journal.c, CT7). Then the write
- *       compares the held document and removes the intent. The commit document does not say so,
- *       because no client asks for it.
+ *       compares the held document and removes the intent. A second write marks the commit done. If
+ *       that is lost, the sweep aborts the commit, which changes nothing.
  *
  * A blind change that lost a race reads again and continues; a known one is a conflict.
  */

@@ -70,7 +70,8 @@ truce_status truce_commit_result(truce_store *store, const char *key, bson_t *re
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* Appends {$regex: "^pay\\-17"}. Every character but letters and digits gets a backslash. */
+/* Appends {$regex: "^pay\\-17"}. Every ASCII character except letters and digits gets a
+ * backslash. */
 static void append_prefix(const char *prefix, bson_t *filter)
 {
     char *pattern = bson_malloc(2 * strlen(prefix) + 2), *to = pattern;

@@ -132,8 +132,9 @@ static void transact_unlock(truce_commit *commit)
     truce__key_lock_release(&commit->lock);
 }
 
-/* Returns whether the next try may begin. A commit that lost although it held
- * the lock releases it: the writer that won does not use the queue. */
+/* Acquires the lock of the document on which the commit lost, so that the next try can begin
+ * without a pause. Returns false if the commit does not hold the lock afterward. A commit that lost
+ * although it held the lock releases it: the writer that won does not use the queue. */
 static bool is_called(truce_commit *commit)
 {
     bool had = commit->lock.held && commit->lock.stripe == commit->lost_stripe;
@@ -170,8 +171,8 @@ static bool is_unsuited(const truce_commit *commit, truce_status status)
            (status == TRUCE_CONFLICT && commit->untakeable);
 }
 
-/* Runs tries until one does not end with CONFLICT, or the maximum number of tries or the deadline
- * is reached. Later tries acquire their documents first (journal.c, CT1). */
+/* Runs tries until one does not end with CONFLICT, the conflict is final, or the maximum number of
+ * tries or the deadline is reached. Later tries acquire their documents first (journal.c, CT1). */
 static truce_status try_often(truce_commit *commit, truce_commit_function *function, void *arg,
                               uint32_t tries, bson_error_t *error)
 {

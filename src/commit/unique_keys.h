@@ -19,10 +19,11 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
                                 const bson_oid_t *commit, bson_t *stub, bson_error_t *error);
 
 /* Finds the holder of a uniquely indexed value of `after`. Returns OK if no document has the value,
- * and DUPLICATE if a document without an intent has it. Returns CONFLICT if another commit holds
- * the document, which is then copied to `held`. Also returns CONFLICT, with an empty `held`, if a
- * document of this commit got the value after it was read. Returns INVALID if a document of this
- * commit gives the value up. The caller initializes and destroys `held`. */
+ * and DUPLICATE if a document without an intent, or another document of this commit, has it.
+ * Returns CONFLICT if another commit holds the document, which is then copied to `held`. Also
+ * returns CONFLICT, with an empty `held`, if a document of this commit got the value after it was
+ * read. Returns INVALID if a document of this commit gives the value up. The caller initializes and
+ * destroys `held`. */
 truce_status truce__unique_holder(truce_commit *commit, const struct entry *entry, bson_t *held,
                                   bson_error_t *error);
 /* Does what truce__unique_holder does, for values that base does not have, after they were
@@ -46,8 +47,8 @@ truce_status truce__unique_none(truce_commit *commit, const struct entry *entry,
                                 bson_error_t *error);
 
 /* Finds the holder of the value after an index refused a write of the entry. Base and `after` are
- * known, and the commit holds nothing else. Returns OK if the caller should try again, and
- * DUPLICATE if the value is taken. */
+ * known, and the commit holds nothing else. Returns OK if the caller should try again, DUPLICATE if
+ * the value is taken, and otherwise as truce__unique_holder. */
 truce_status truce__unique_refused(truce_commit *commit, const struct entry *entry,
                                    bson_error_t *error);
 

@@ -66,8 +66,8 @@ truce_status truce__shadow_repair(truce_store *store, const char *collection,
 
 /* ---- the collection ------------------------------------------------------------------------- */
 
-/* Creates the index on `_keys` if it does not exist, and waits until other processes have read the
- * new list of indexes. */
+/* Creates the index on `_keys` if it does not exist, and then waits until other processes have read
+ * the new list of indexes. */
 static truce_status declare_make_index(truce_store *store, const char *collection,
                                        const truce_unique_options *options, bool *made,
                                        bson_error_t *error)

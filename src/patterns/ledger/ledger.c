@@ -1,20 +1,20 @@
 /*
  * The ledger: the handle, the documents, and the invariants.
  *
- *     transaction   {_id: the caller's, ts, proc, state, resolves?, part?, effective?, expires?,
- *                    open?, meta?,
+ *     transaction   {_id: the caller's, ts, kind, proc, state, opens?, resolves?, part?,
+ *                    effective?, expires?, open?, meta?, refused?,
  *                    changes: [{account, type, value, currency, seqId, release?, set?,
  *                               cachedBal, pendingOut?, pendingIn?, rules, hash}]}
  *
  *     proc       COMMITTED    the document has its numbers, balances, and hashes
  *                UNCOMMITTED  another program inserted it, and truce has neither committed nor
- *                             refused it yet (ledger_plan.c)
+ *                             refused it yet (ledger_foreign_documents.c)
  *                REFUSED      another program inserted it, and it cannot be a transaction
  *     state      VALID     its values count
  *                PENDING   its values are reserved. It stays PENDING; another transaction decides
  *                VOID      it only releases the reserved amounts of a pending transaction
- *     resolves   the _id of the pending transaction that it settles or voids, or of the transaction
- *                that it reverses
+ *     resolves   the _id of the pending transaction that it settles, voids, or releases after its
+ *                expiry, or of the transaction that it reverses
  *     open       the expiry of a pending transaction: a hint for queries; removed when it is
  *                settled
  *     changes    `release`: the part of a pending change that is free again
@@ -56,9 +56,10 @@
  * The model is models/ledger.cpp. A crash leaves a transaction stored or not stored. The hint
  * `open` may remain; the sweep removes it.
  *
- *     ledger_plan.c          from a request to a document (ledger_gather.c to ledger_build.c);
- *                            documents of other programs
- *     ledger_post.c          the calls: one post, many, posts in commits; expired transactions
+ *     ledger_plan.c          from a request to a document (ledger_gather.c to ledger_build.c)
+ *     ledger_foreign_documents.c   documents of other programs
+ *     ledger_post.c          the calls: one post, many, posts in commits
+ *     ledger_expiry.c        pending transactions that have expired
  *     ledger_batch.c         many posts together, as one bulk
  *     ledger_commit.c        posts in a commit
  *     ledger_slots.c         numbers as documents, where no index can be unique

@@ -17,8 +17,9 @@
 #define LEDGER_DIGITS_MAX 18
 /* The maximum length of the code of a currency, in bytes. */
 #define LEDGER_CURRENCY_MAX 24
-#define LEDGER_NEVER_MS     INT64_C(253402300799000) /* The end of the year 9999 in ms since 1970. */
-/* The maximum count of numbers that one message reads. */
+/* The end of the year 9999 in ms since 1970. */
+#define LEDGER_NEVER_MS INT64_C(253402300799000)
+/* The maximum count of numbers that one message of truce__ledger_fetch_range reads. */
 #define LEDGER_WINDOW 200
 
 /* The rules of an account. */
@@ -537,7 +538,8 @@ void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_b
 
 /* ---- a consistent cut (ledger_snapshot.c) ---------------------------------------------------- */
 
-/* Finds the state of each open account in one consistent cut. */
+/* Finds the state of each account that was opened in one consistent cut: `next` of its entry in
+ * `cut`. `names` are sorted; the caller frees them with truce__ledger_names_free. */
 truce_status truce__ledger_cut(struct ledger_reader *reader, struct ledger_table *cut,
                                char ***names, uint32_t *count, bson_error_t *error);
 void truce__ledger_names_free(char **names, uint32_t count);

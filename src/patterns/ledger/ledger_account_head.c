@@ -8,8 +8,9 @@
  * that is not.
  *
  *     known 801, nothing after it               one query, which returns nothing
- *     nothing known, a million entries          5 queries of 16 numbers; a store that can read an
- *                                               index from its end returns the last number at once
+ *     nothing known, a million entries          5 queries of up to 16 numbers; a store that can
+ *                                               read an index from its end returns the last
+ *                                               number at once
  *
  * An anchor is a COMMITTED change with its balance and its hash. Only anchors count. Documents that
  * other programs inserted, and that are not taken up yet, may skip numbers or have any content;
@@ -283,7 +284,7 @@ static void head_narrow(struct search *search, const char *account, const int64_
         search->high = numbers[last];
 }
 
-/* Searches for the last number of the account, 16 numbers at a time. */
+/* Searches for the last number of the account, up to 16 numbers at a time. */
 static truce_status head_search(struct ledger_reader *reader, const char *account,
                                 struct search *search, bson_error_t *error)
 {

@@ -77,6 +77,8 @@ struct ledger_batch {
     bool *expired;
     struct refusal *refusals;
     uint32_t refusals_count, refusals_room;
+    /* The planned documents, and for each the index of its request. Both arrays are owned, and
+     * `planned` of their elements are valid. */
     bson_t **documents;
     uint32_t *owners;
     uint32_t planned;
@@ -409,8 +411,9 @@ static truce_status ledger_batch_find_all_posted(struct ledger_batch *batch, bso
  * imported. */
 #define TAKEN_OFTEN 5
 
-/* Imports every uncommitted document of other programs. A document that a read of the account does
- * not show may hold the number that the batch tries to use. */
+/* Imports the uncommitted documents of other programs, and all others that precede the next numbers
+ * of the request's accounts. A document that a read of the account does not show may hold the
+ * number that the batch tries to use. */
 static truce_status ledger_batch_take_up(struct ledger_batch *batch,
                                          const struct ledger_request *request, bson_error_t *error)
 {

@@ -97,7 +97,8 @@ static truce_status commit_find_posted(struct ledger_plan *plan, struct ledger_r
         if (!status)
             truce__ledger_settle_posted(request, &document, !request->sent);
     } else if (!status) {
-        /* The plan will find whether the rules are the same, so nothing is looked up. */
+        /* The document decides nothing: the plan compares the rules of an account that is open, and
+         * the search for a settlement finds a release that was booked. */
         status = TRUCE_NOT_FOUND;
     }
     bson_destroy(&document);

@@ -360,7 +360,8 @@ static int foreign_compare_positions(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-/* Commits the document. *outcome stays DONE if no other document precedes it. */
+/* Gathers the changes of the document into the draft, in the order of their numbers. *outcome stays
+ * FOREIGN_DONE if no other document precedes it on any of its accounts. */
 static truce_status gather_changes(struct foreign *run, const bson_t *document, struct draft *draft,
                                    enum outcome *outcome, bson_error_t *error)
 {

@@ -30,10 +30,11 @@
 /* ---- combined posts -------------------------------------------------------------------------- */
 
 /* A waiting thread checks its state again after this time. */
-#define NAP_NS    INT64_C(1000000000)
+#define NAP_NS INT64_C(1000000000)
+/* The maximum time for which a leader waits for the expected posts. */
 #define GATHER_NS INT64_C(100000)
 
-/* WAITING: the post is in the queue. LEADS: its thread was woken to lead the next batch. TRAVELS:
+/* WAITING: the post is in the queue. LEADS: its thread was woken to lead the next batch. IN_BATCH:
  * the post is in a batch in flight. DONE: the result is set, and the thread may return. */
 enum waiting_state { WAITING, LEADS, IN_BATCH, DONE };
 
@@ -251,7 +252,8 @@ static void post_lead_if_woken(truce_ledger *ledger, struct ledger_waiting *wait
     pthread_mutex_unlock(&ledger->mutex);
 }
 
-/* Posts with other threads. Returns OK if all requests are settled. */
+/* Posts with other threads. Returns OK if each request got a status of its own, and the failure of
+ * the batch otherwise. */
 static truce_status post_together(truce_ledger *ledger, struct ledger_request *requests,
                                   size_t count, bson_error_t *error)
 {

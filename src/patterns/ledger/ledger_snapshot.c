@@ -37,6 +37,7 @@ struct ledger_snapshot {
     /* The accounts. `state` is the state at the floor, and `next.number` the last number in the
      * cut. */
     struct ledger_table *table;
+    /* The transactions after the floors, which step 2 reads. */
     struct ledger_documents behind;
     char **names;
     uint32_t count;
@@ -136,7 +137,7 @@ static bool ledger_cut_same_names(char **a, uint32_t a_count, char **b, uint32_t
     return true;
 }
 
-/* Reads the last state of each account, which is at or above its floor. */
+/* Reads the last state of each account, which becomes its floor. */
 static truce_status ledger_snapshot_find_floor(struct ledger_snapshot *cut, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;

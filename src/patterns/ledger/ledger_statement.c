@@ -92,7 +92,8 @@ static truce_status state_until(struct ledger_reader *reader, const char *accoun
     return TRUCE_OK;
 }
 
-/* Sums the entries up to the number of the state, in any order of their value dates. */
+/* Sets the balance of the state to the sum of the entries up to its number whose value date is not
+ * later. The pending amounts become 0. */
 static truce_status effective_until(struct ledger_reader *reader, const char *account,
                                     int64_t until_ms, struct ledger_state *state,
                                     bson_error_t *error)
@@ -119,8 +120,8 @@ static truce_status ledger_read_take_up(struct ledger_reader *reader, const char
     return truce__ledger_head(reader, account, state, error);
 }
 
-/* Finds the last state of the account, from the cache if the store has not changed. Takes over
- * documents of other programs first. */
+/* Finds the last state of the account, from the cache if the store has not changed. If documents of
+ * other programs follow it, commits them and reads it again. */
 static truce_status last_of(struct ledger_reader *reader, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
@@ -308,7 +309,8 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
 
 /* ---- pending --------------------------------------------------------------------------------- */
 
-/* Copies a document, with the original names of its metadata. */
+/* Passes a copy of the document, with the original names of its metadata, to the function. Returns
+ * whether the function wants more documents. */
 static bool ledger_read_hand_out(const bson_t *stored, truce_ledger_document_function *function,
                                  void *arg)
 {

@@ -988,8 +988,8 @@ static truce_status value_date_missing(struct ledger_reader *reader,
     return TRUCE_OK;
 }
 
-/* Adds the sums of all runs up to the value date. A run that is not stored is computed from its
- * entries. */
+/* Adds the sums of all runs up to the value date. A run that is not stored is built if the store
+ * can be written, and otherwise computed from smaller runs or entries. */
 static truce_status value_date_total(struct ledger_reader *reader,
                                      const struct value_date_run *runs, uint32_t count,
                                      int64_t until_ms, __int128 *total, bson_error_t *error)

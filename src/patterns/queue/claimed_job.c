@@ -46,7 +46,7 @@ struct finishing {
     /* The results of the jobs, or NULL if no job has one. */
     const bson_t *const *results;
     int64_t now_ms;
-    /* fates[i]: whether job i was ended, or must be ended by a commit. */
+    /* endings[i]: whether job i was ended, or must be ended by a commit. */
     enum job_ending *endings;
 };
 
@@ -144,8 +144,8 @@ bool truce__job_may_end_with_others(const truce_job *job)
     return done_inside_possible(job->queue) && done_alone(&job->document);
 }
 
-/* Ends jobs inside the store's write. If fates[i] is not FATE_DONE, a commit has to end the job, or
- * report the reason. */
+/* Ends jobs inside the store's write. If endings[i] is not ENDING_DONE, a commit has to end the
+ * job, or report the reason. */
 static void done_inside(truce_job *const *jobs, const bson_t *const *results, size_t count,
                         enum job_ending *endings)
 {
@@ -218,7 +218,8 @@ static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, 
     return status;
 }
 
-#define LATE_MS 20 /* The deadline of a job after the store was silent for a whole one. */
+/* The deadline in ms of each further job after the whole deadline of one passed without a reply. */
+#define LATE_MS 20
 
 /* Ends one of several jobs. Sets `*late` if the store did not answer by the deadline. The next jobs
  * then do not wait for it again. */

@@ -2,8 +2,9 @@
  * Cron: jobs that the clock adds.
  *
  *     next <= now        a commit that read `next` as it was found: inserts the due jobs; sets
- *                        `next` to the first time after now, `last` to the time of the last
- *                        job; adds the number of jobs to `fired`
+ *                        `next` to the first time after now (for @every, after the last due
+ *                        time), and `last` to the last due time; adds the number of jobs to
+ *                        `fired`
  *
  * Invariants:
  *

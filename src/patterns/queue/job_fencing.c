@@ -2,13 +2,15 @@
  * Fencing: a worker changes a job only while the job has the token of its claim (QJ2 in queue.c).
  *
  *     worker 1    claims: token T1 ... stopped ........................ commits: reads T2, refused
- *     job         running, T1      ... lease ends, ready ... running, T2
+ *     job         running, T1      ... released, ready   ... running, T2
  *     worker 2                                               claims: token T2
  *
- * Each change of a claimed job reads the job in its own commit and compares the token. If the lease
- * has ended in the meantime, another claim has replaced the token, or the state is no longer
- * "running", and the commit takes no effect. The comparison needs no clock. Effects outside of the
- * store are fenced by the epoch, which the worker passes on (docs/explanation/fencing.md).
+ * Each change of a claimed job reads the job in its own commit and compares the token. If another
+ * process has released the job in the meantime, the state is no longer "running", or another claim
+ * has replaced the token, and the commit takes no effect. The end of a lease alone changes nothing:
+ * until the job is released, its worker may still commit. The comparison needs no clock. Effects
+ * outside of the store are fenced by the epoch, which the worker passes on
+ * (docs/explanation/fencing.md).
  */
 #include <string.h>
 

@@ -7,13 +7,14 @@
  *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}
  *                                   one for each waiting job: head < n <= tail
  *
- * A lane with a rate also has the fields of rate_limit.h and {full: <date>}: when its bucket of
- * positions is full again.
+ * A lane with a rate also has the fields of rate_limit.h and {full: 1.7e12}: the time in ms since
+ * 1970 at which its bucket of positions is full again.
  *
  * Invariants:
  *
- *  QL1. `out` is the number of the lane's jobs that are ready, delayed, or running. It is at most
- *       the width. The other jobs wait: they have the state "waiting", which no claim finds.
+ *  QL1. `out` is the number of the lane's jobs that are ready, delayed, or running. No job is
+ *       released while `out` is the width or more, which happens if the lane became narrower. The
+ *       other jobs wait: they have the state "waiting", which no claim finds.
  *  QL2. Jobs are released in the order of their numbers. Each commit that assigns or uses a number
  *       reads the lane. If two jobs enter or end at the same time, the second commit therefore sees
  *       the change of the first.
@@ -44,7 +45,7 @@
 #include "patterns/queue/rate_limit.h"
 #include "store/maintenance.h"
 
-/* The maximum number of waiting jobs that one commit passes over. */
+/* The maximum number of waiting jobs that one commit releases or passes over. */
 #define PASSED_MAX 100
 
 /* The state of a lane, as read in a commit. */

@@ -14,7 +14,7 @@
  *
  * A pass reads the leases that ended by the wall clock of this process. It also reads the leases
  * that end later than a new lease would: the clocks of their workers are ahead. All other leases
- * belong to the first kind in time. A pass reads up to 1,000 leases, and the next pass continues
+ * belong to the first kind in time. A pass reads about 1,000 leases, and the next pass continues
  * there. Leases of workers whose clocks are behind therefore hide no others.
  *
  * Any process may release jobs, any number of times, at any time.
@@ -34,7 +34,8 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
-/* The maximum number of leases that one pass reads. */
+/* A pass reads this number of leases, and those that end in the same millisecond as the last
+ * one. */
 #define LEASES_SEEN 1000
 /* The maximum length of a pass in ms, because its caller waits for a job. */
 #define PASS_MS  250

@@ -219,7 +219,7 @@ truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
                   : truce_transact(queue->store, function, arg, &options, error);
 }
 
-/* ---- changes of a job ------------------------------------------------------------------------ */
+/* ---- claims and settings --------------------------------------------------------------------- */
 
 void truce__claims_init(struct queue_claims *claims)
 {

@@ -125,8 +125,9 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
 /* Returns a copy of a reason, of at most JOB_ERROR_BYTES_MAX bytes, that ends with a whole
  * character. If it is not valid UTF-8, each byte above 127 becomes "?". Free it with bson_free. */
 char *truce__job_error_text(const char *text);
-/* Returns the delay after a failed attempt: wait_ms after the first attempt, reduced by a random
- * part of up to one half. */
+/* Returns the delay in ms after a failed attempt: wait_ms, or with TRUCE_BACKOFF_EXPONENTIAL twice
+ * as long after each further attempt, but at most most_ms. The delay is reduced by a random part of
+ * up to one half. */
 int64_t truce__job_backoff(truce_backoff backoff, int64_t wait_ms, int64_t most_ms,
                            uint32_t attempt);
 
@@ -288,11 +289,11 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 
 /* Returns whether the limits allow one more running job now. */
 bool truce__limiter_has_capacity(truce_store *store, const bson_t *limiter);
-/* Counts one more running job in a commit. Returns NOT_FOUND if the limit is reached, or there is
- * no limiter. */
 /* Counts a job that leaves the limiter. If the limiter was removed, the call returns TRUCE_OK. */
 truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id,
                                   bson_error_t *error);
+/* Counts one more running job in a commit. Returns NOT_FOUND if the limit is reached, or there is
+ * no limiter. */
 truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id,
                                   bson_error_t *error);
 /* Applies an update that changes the state of a job, in a commit that read the job. A job that ran

@@ -25,7 +25,7 @@
 /*
  * Unique jobs. `truce_queue_keys` records which job has a key:
  *
- *     {_id: {queue, key}, job: ObjectId, at}
+ *     {_id: {queue, key}, job: ObjectId}
  *
  * The commit that adds the job writes this document. It has read both the document and the job that
  * it names. If two jobs of a key are added at the same time, one commit finds the other's job.
@@ -36,8 +36,8 @@
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-/* Orders fields by name, so that a payload gives the same bytes whatever the order of its fields.
- * Numbers are encoded by their values. */
+/* Orders fields by name, so that a payload gives the same bytes whatever the order of its
+ * fields. */
 static int unique_by_name(const void *left, const void *right)
 {
     const struct fields *a = left, *b = right;
@@ -631,8 +631,8 @@ static truce_unique_scope unique_scope(const truce_job_options *options)
                : options->unique_scope;
 }
 
-/* Adds a job in a commit. If a live job has its unique key, resolves the conflict by the policy
- * instead. */
+/* Adds a job in a commit. If another job has its unique key, and the scope counts that job,
+ * resolves the conflict by the policy instead. */
 static truce_status job_add_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct adding *adding = arg;

@@ -146,7 +146,7 @@ out:
 }
 
 /* Claims a job and counts it in its limiter, in one commit. Returns NOT_FOUND if the limiter has no
- * room, or the job was no longer ready (*missed). */
+ * room, or with *missed true if the job was no longer ready, or the rate of its lane delayed it. */
 static truce_status limited_enter(truce_queue *queue, const bson_value_t *limiter,
                                   const bson_value_t *id, truce_job **job, bool *missed,
                                   bson_error_t *error)
@@ -195,8 +195,8 @@ static truce_status gated_read(truce_queue *queue, bson_t **found, size_t *count
 }
 
 /* Reads up to GATED_BATCH ready jobs and claims them until *count is `most` or the limiter is full.
- * Sets *again if other claimers were faster for every job that was read, and more jobs may
- * exist. */
+ * Sets *again if none of the jobs that were read could begin, because other claimers were faster or
+ * lanes delayed them, and more jobs may exist. */
 static truce_status limited_claim_some(truce_queue *queue, const bson_value_t *limiter, size_t most,
                                        truce_job **jobs, size_t *count, bool *again,
                                        bson_error_t *error)
@@ -971,7 +971,8 @@ static truce_status claim_promote_due(truce_queue *queue, size_t most, bson_erro
 }
 
 /* Does what a claim does from time to time first: reads the settings, promotes due jobs, fires cron
- * lines, and releases jobs of dead workers. */
+ * lines, and releases jobs of dead workers. If no job was found (`idle`), also finds the next due
+ * time, and continues workflows. */
 static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bson_error_t *error)
 {
     int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
@@ -1162,8 +1163,7 @@ static truce_status claim_within_limits(truce_queue *queue, size_t most, truce_j
     return status;
 }
 
-/* Claims up to `most` jobs. Tries again for CLAIM_MS if other claimers are faster or lanes delay
- * all jobs. */
+/* Claims up to `most` jobs. Tries again for CLAIM_MS while lanes delay all jobs that it claimed. */
 static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
                               bson_error_t *error)
 {
@@ -1183,7 +1183,8 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
     return status || *count ? status : TRUCE_NOT_FOUND;
 }
 
-/* Claims if a read finds a ready job, so that idle workers do not lock the store for writing. */
+/* Claims if a read finds a ready job, so that idle workers do not lock the store for writing. If
+ * reads are not cheap, claims at once. */
 static truce_status claim_if_ready(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
                                    bson_error_t *error)
 {

@@ -4,7 +4,7 @@
  * The sweep does the following:
  *
  *   - It fires due cron lines.
- *   - It makes due delayed jobs ready, in queues without claims.
+ *   - It makes due delayed jobs ready, also in queues without claims.
  *   - It releases jobs whose workers are gone.
  *   - It continues lanes and workflows that stalled.
  *   - It removes expired jobs with their keys.
@@ -79,8 +79,8 @@ static const char *queue_fault(const bson_t *job)
     return NULL;
 }
 
-/* Makes the update that derives `undone` and `dead` from the state. A running job without a lease
- * becomes ready again. A waiting job stays in its lane. */
+/* Makes the update that derives `undone` and `dead` from the state. A running job loses its lease
+ * and becomes ready again. A waiting job stays in its lane. */
 static void queue_make_repair(const bson_t *job, bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms(), at_ms;

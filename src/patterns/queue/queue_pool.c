@@ -125,8 +125,10 @@ static uint32_t pool_slot_count(const struct truce_pool *pool)
 /* The first pause in ms after a claim without a job, if the store cannot wake the claimer. */
 #define PAUSE_MS 5
 /* The longest such pause in ms. */
-#define PAUSE_MS_MAX    500
-#define TROUBLE_MS      100
+#define PAUSE_MS_MAX 500
+/* The pause in ms of the claimer after a claim that failed. */
+#define TROUBLE_MS 100
+/* The number of passes of the keeper within the length of a lease. */
 #define KEEPS_PER_LEASE 12
 
 static struct pool_slot *pool_next(struct truce_pool *pool);

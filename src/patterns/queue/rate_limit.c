@@ -13,8 +13,10 @@
  *       stops counting it.
  *  QG2. A job is counted by the limiter that its lease names. If a limiter is created, changed, or
  *       removed while jobs run, no count is wrong.
- *  QG3. At most `rate` claims pass the limiter in any `per_ms`. A claim stays counted if its job
- *       fails. All claims also stay counted if the limits are set again.
+ *  QG3. At most `rate` claims pass the limiter in any `per_ms` of the document's time. If clocks
+ *       differ, more may pass in real time (QR2). A claim stays counted if its job fails. Claims in
+ *       the window also stay counted if a rate is set again, unless limits without a rate were set
+ *       in between.
  *
  * Every claim and every end writes the document of the limiter; this is the cost of a limit over
  * all processes.
@@ -225,7 +227,8 @@ struct limiting {
     bson_value_t id;
 };
 
-/* Makes the limiter with these limits; running jobs and begins stay counted. */
+/* Makes the limiter with these limits. Running jobs stay counted, and begins if the limits have a
+ * rate. */
 static void limiter_make(const struct limiting *limiting, truce_store *store, const bson_t *old,
                          bson_t *limiter)
 {
@@ -243,7 +246,7 @@ static void limiter_make(const struct limiting *limiting, truce_store *store, co
     truce__rate_append(&rate, limiter);
 }
 
-/* Inserts or replaces a limiter in a commit. Running jobs and begins stay counted. */
+/* Inserts or replaces a limiter in a commit (a truce_commit_function). */
 static truce_status limiter_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct limiting *limiting = arg;
@@ -307,7 +310,8 @@ bool truce__limiter_has_capacity(truce_store *store, const bson_t *limiter)
     return !limiter_rate(store, limiter, &rate) || !truce__rate_wait_ms(&rate);
 }
 
-/* Changes the count of running jobs. A job that begins is also counted in the rate (QG3). */
+/* Adds `by` (1 or -1) to the count of running jobs, in the commit. A job that begins also counts in
+ * the rate (QG3). */
 static truce_status limiter_count(truce_commit *commit, const bson_value_t *id,
                                   const bson_t *limiter, int64_t by, bson_error_t *error)
 {
@@ -317,7 +321,6 @@ static truce_status limiter_count(truce_commit *commit, const bson_value_t *id,
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     BSON_APPEND_INT64(&set, "running", truce__field_number(limiter, "running") + by);
-    /* A job that begins also counts in the rate (QG3). */
     if (by > 0 && limiter_rate(commit->store, limiter, &rate)) {
         truce__rate_begin(&rate);
         truce__rate_append(&rate, &set);

@@ -19,7 +19,8 @@
  *
  * Rules:
  *
- *  QR1. The time never goes back. A clock that is behind removes nothing from the window.
+ *  QR1. The time goes back only if the limits are set while it is more than a day ahead
+ *       (rate_correct in rate_limit.c). A clock that is behind removes nothing from the window.
  *  QR2. The time runs no faster than one clock does. If the clocks of the claimers agree, a window
  *       of this time is no shorter than one of real time. If they differ, begins that a slower
  *       clock has dated may leave the window early, when a faster clock advances the time. At most

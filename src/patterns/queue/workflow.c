@@ -8,7 +8,8 @@
  * Each job that it waits for names it:
  *
  *     then: [X, Y]       jobs that wait for this job
- *     notified: [Z]      jobs that waited for it and were notified of its end
+ *     notified: [Z]      jobs that waited for it and were notified of its end, or that were added
+ *                        to wait for it after its end
  *
  * Invariants (models/after.cpp is their model):
  *
@@ -957,7 +958,7 @@ struct flow {
      * are set. */
     size_t *order;
     size_t ordered;
-    /* placed[i]: job i is in `order`. */
+    /* ordered_already[i]: job i is in `order`. */
     bool *ordered_already;
     bson_error_t *error;
 };

@@ -23,8 +23,8 @@
  *    that no other document of this _id has (revision_history.c).
  * 2. A document that was saved under a current number is never lost: a later save replaces it only
  *    with that number as its base, or merged.
- * 3. With `keep`, version n is kept if and only if version n + 1 replaced it and n is among the
- *    last `keep` numbers.
+ * 3. With `keep`, the commit that replaces or removes version n stores it, and removes version n -
+ *    `keep`. A stored version may expire earlier (`keep_ms`).
  * 4. A change by a program that does not raise the number is not lost either, if the caller passes
  *    its base: theirs is base only if the number and the rest are the same.
  *
@@ -550,9 +550,9 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
     }
 }
 
-/* Makes the save as one write if possible. Returns TRUCE_OK with `saved` false if a commit must
- * make it, and TRUCE_UNKNOWN if the store did not reply and the document does not show the
- * outcome. */
+/* Makes the save as one write if possible. Returns TRUCE_OK with *saved false if a commit must make
+ * it. Returns TRUCE_UNKNOWN if the store did not reply and the document does not show the outcome,
+ * and TRUCE_IO if the disk failed each time. */
 static truce_status revision_save_direct(struct revision_save *save, bool *saved,
                                          bson_error_t *error)
 {
@@ -893,7 +893,8 @@ static truce_status revision_compare_base(struct revision_save *save, struct con
                : revision_keep_types(contents, error);
 }
 
-/* Reads the number and the content of theirs. Returns in `stale` whether theirs is not base. */
+/* Reads the number and the content of theirs, and gives theirs a new number if necessary (RN2 of
+ * revision_history.c). Sets *stale if theirs is not base. */
 static truce_status save_compare(struct revision_save *save, truce_commit *commit,
                                  const bson_value_t *id, bson_t *theirs, int64_t *number,
                                  struct contents *contents, bool *stale, bson_error_t *error)

@@ -44,14 +44,13 @@ truce_status truce__revision_number(const truce_revision *revision, const bson_t
 void truce__revision_content(const truce_revision *revision, const bson_t *document,
                              bson_t *content);
 
-/* Runs the function as a commit that may replace a document. */
+/* Runs the function, which may replace a document, in `commit`, or in a commit of its own if
+ * `commit` is NULL. Ensures the index of expiring versions first. */
 truce_status truce__revision_write(truce_revision *revision, truce_commit *commit,
                                    truce_commit_function *function, void *arg, bson_error_t *error);
 
-/* Releases the result and initialises it for a new call. */
+/* Releases the result and initializes it for a new call. */
 void truce__revision_reset(truce_revision_result *result);
-
-/* ---- revision.c: the current document compared with the read one ---- */
 
 /* ---- revision_history.c: replaced versions ---- */
 
@@ -119,7 +118,5 @@ truce_status truce__revision_put_entry(struct revision_save *save, truce_commit 
 const struct merge_rules *truce__revision_entry_rules(const truce_revision *revision,
                                                       const bson_t *entry,
                                                       struct merge_rules **kept);
-
-/* ---- revision.c ---- */
 
 #endif

@@ -140,7 +140,7 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
     return *kept ? *kept : revision->rules;
 }
 
-/* Lists the paths on which mine and theirs disagree; initialises `conflicts`. */
+/* Lists the paths on which mine and theirs disagree; initializes `conflicts`. */
 static truce_status entry_disagree(const truce_revision *revision, const bson_t *entry,
                                    const bson_t *theirs, bson_t *conflicts, bson_error_t *error)
 {
@@ -164,8 +164,8 @@ static truce_status entry_disagree(const truce_revision *revision, const bson_t 
     return status;
 }
 
-/* Builds the entry against a document of that number (NULL if it was removed). Initialises `shown`;
- * after an error it is the entry as it was created. */
+/* Builds the entry against a document of that number (NULL if it was removed). Initializes `shown`;
+ * after an error, `shown` is the entry as it was created. */
 static truce_status revision_entry_against(const truce_revision *revision, const bson_t *entry,
                                            const bson_t *theirs, int64_t number, bson_t *shown,
                                            bson_error_t *error)
@@ -423,7 +423,7 @@ static truce_status find_seen(const struct resolving *resolving, truce_commit *c
 
 /* ---- the decision ---- */
 
-/* Builds the document to save; the caller initialises `made`. */
+/* Builds the document to save; the caller initializes `made`. */
 static truce_status inbox_decide(const struct resolving *resolving, const bson_t *entry,
                                  const struct standing *seen, const struct merge_rules *rules,
                                  bson_t *made, bson_error_t *error)

@@ -20,9 +20,11 @@
  *           {_id, marks: T} -> undo, pull T, fence + 1, or {_id, marks: no T} -> fence + 1,
  *           until one of the two matches; then {T, canceling} -> canceled
  *
- * If a write of step 2 or 4 matches nothing, there are three cases. The mark exists: the effect was
- * made. The fence moved: start again from step 1, with a read of T afterwards. The guard fails: go
- * back. A transfer without entries after the decision goes from pending to applied.
+ * If a write of step 2 or 4 matches nothing, the document shows why. The mark exists: the effect
+ * was made. The fence moved: start again from step 1, with a read of T afterwards. The guard fails,
+ * or the document is missing: go back, or report it if T is decided. Otherwise a commit held the
+ * document in the meantime, and the write is sent again. A transfer without entries after the
+ * decision goes from pending to applied.
  *
  * Invariants (models/transfer.cpp is the model; its mutants omit these rules one by one):
  *
@@ -31,8 +33,8 @@
  * TF2. That write compares a fence that was read BEFORE the transfer was seen in the state that
  *     allows it (inserted, read, or decided by this caller). A write that removes a mark, or
  *     prevents it, raises the fence. So a late write of a paused process finds another fence.
- * TF3. Marks are removed only in "applied", when no process makes entries any more, and not while
- *     another process may still credit.
+ * TF3. On the way forward, marks are removed only in "applied", when no process makes entries any
+ *     more, and not while another process may still credit.
  * TF4. On the way back, a document without the mark is fenced before "canceled", by a write that
  *     checks the mark once more.
  * TF5. Credits come after the decision. They cannot be taken back, so they can be spent.
@@ -55,7 +57,7 @@
  * writes.
  *
  *     transfer_plan.c         from a request to its document and entries; reads of the documents
- *     transfer_protocol.c        the single writes and their order
+ *     transfer_protocol.c     the single writes and their order
  *     transfer_maintenance.c  the sweep and the check
  */
 #include "patterns/transfer/transfer.h"

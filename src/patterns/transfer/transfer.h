@@ -49,7 +49,7 @@ truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *b
 /* ---- transfer_plan.c: from a request to a document ---- */
 
 /* Builds {_id, source?, destination?, value?, meta?, entries}, checked as far as possible without
- * the documents. Always initialises `document`. */
+ * the documents. Always initializes `document`. */
 truce_status truce__transfer_build(const truce_transfers *transfers, const truce_transfer *request,
                                    bson_t *document, bson_error_t *error);
 /* Returns whether both were built from the same request. */
@@ -98,7 +98,9 @@ typedef bool transfer_field_function(const char *field, size_t length, void *arg
 /* ---- transfer_protocol.c: step by step ---- */
 
 /* Drives the transfer of that id to its end. `fresh` is a new transfer, which is inserted first and
- * which the call takes over, or NULL if the transfer exists. */
+ * which the call takes over, or NULL if the transfer exists. Sets *exists if the transfer was
+ * stored before. Returns what truce__transfer_answer returns, or why the transfer could not be
+ * completed. */
 truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_t *id,
                                    bson_t *fresh, bool *exists, bson_error_t *error);
 /* Cancels an undecided transfer, and drives it to its end. */
@@ -173,7 +175,5 @@ bool truce__transfer_needs_proof(const struct transfer_plan *plan);
 truce_status truce__transfer_prove(const struct transfer_plan *plan,
                                    const struct transfer_document *documents, bool credits,
                                    bson_error_t *error);
-
-/* A transfer in one step, as one commit. */
 
 #endif

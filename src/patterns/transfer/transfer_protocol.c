@@ -688,7 +688,9 @@ static truce_status refuse_new(struct drive *drive, const bson_error_t *why, boo
                : truce__transfer_other(drive->transfers, drive->id, error);
 }
 
-/* Stores a transfer that cannot complete, too, so that it stays refused. */
+/* Inserts the new transfer as pending. A transfer that cannot complete is stored as canceled, so
+ * that it stays refused. A transfer with a wrong undo is not stored: the call fails with
+ * INVALID. */
 static truce_status drive_start(struct drive *drive, bool *exists, bson_error_t *error)
 {
     bson_error_t why = {0};
