@@ -66,7 +66,8 @@ typedef struct truce_commit_options {
      * activity. A running commit renews its lease. 0 means 10,000, or deadline_ms if that is
      * shorter, but at least 1,000. */
     uint32_t lease_ms;
-    /* The maximum time in ms to wait for other commits and to retry. 0 means 30,000. */
+    /* The maximum time in ms to wait for other commits and to retry. 0 means the deadline_ms of the
+     * store, by default 30,000. */
     uint32_t deadline_ms;
     /* For truce_transact: the maximum number of runs of the function. 0 means 100. */
     uint32_t tries_max;
@@ -92,7 +93,9 @@ typedef struct truce_commit_options {
  * In a file, the function may read documents that are not on disk yet; they are when truce_transact
  * returns. The deadline of the commit also limits the calls that the function makes to the store in
  * its thread. A function returns TRUCE_REFUSED to refuse by its own decision, for example because
- * the balance is too low. It sets the error message itself; the default is "the function refused".
+ * the balance is too low. It sets the error message itself; the default is "the function of the
+ * commit returned TRUCE_REFUSED without a message". If the function ignores the status of a call
+ * and returns TRUCE_OK, the commit takes effect with its other changes.
  */
 typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson_error_t *error);
 
@@ -277,7 +280,7 @@ TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 /* ---- atomic reads of several documents ---------------------------------------------------- */
 
 typedef struct truce_read_many_options {
-    /* The deadline of the call. 0 means 30,000. */
+    /* The deadline of the call. 0 means the deadline_ms of the store, but at most 30,000. */
     uint32_t deadline_ms;
     /* On a store without snapshots, a read of several documents of which some are missing holds
      * these briefly. If this process dies during the read, they are held for at most this time. 0

@@ -71,8 +71,9 @@ typedef struct truce_copy_options {
     bool no_indexes;
     /* Documents that are read and written at a time. 0 means 1,000. At most 10,000. */
     uint32_t batch;
-    /* The maximum number of further passes that copy differences again, because `from` changes
-     * during the copy. 0 means 3. */
+    /* The maximum number of rounds. The first copies and compares everything; each further one
+     * copies the collections that differ again, because `from` changes during the copy. 0 means
+     * 3. */
     uint32_t rounds;
     /* The maximum number of differences that are reported. 0 means 20. */
     uint32_t differences_max;
@@ -95,7 +96,8 @@ typedef struct truce_copy_report {
     int64_t kept;
     /* Documents and indexes of `to` that differ. 0 means that the copy is verified. */
     int64_t differences;
-    /* Commits that were pending in `from` when the call began. */
+    /* Commits in `from` that were pending, or committed but not complete, when the call began. Not
+     * counted by a call that may write nothing. */
     int64_t open;
     /* Documents that an earlier, interrupted call had copied. */
     int64_t resumed_at;

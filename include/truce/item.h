@@ -18,9 +18,9 @@
  *
  *     {_id, badges: {TOP_EMPLOYEE: {type: "TOP_EMPLOYEE", date: ...}, MENTOR: {type: "MENTOR"}}}
  *
- * The key in a map is the identity if it is a string, with "%", ".", "$", and NUL escaped as %25
- * %2E %24 %00. The empty string becomes "%". Any other value becomes "%" and its type ("%n5",
- * "%o6560...").
+ * If the identity is a string, it is the key in the map, with "%", ".", "$", and NUL escaped as
+ * %25, %2E, %24, and %00. The key of the empty string is "%". For any other value, the key is "%",
+ * a letter for its type, and the value: "%n5" for 5, "%o6560..." for an ObjectId.
  *
  * Writes wait for commits that hold the document (truce/commit.h) and set its `_rev`. A commit that
  * has read the document therefore detects the change.
@@ -65,7 +65,8 @@ typedef struct truce_item_options {
     /* The layout for documents that have no items yet. */
     truce_item_layout layout;
     truce_item_form form;
-    /* The maximum time to wait for commits and to retry. 0 means 30,000. */
+    /* The maximum time to wait for commits and to retry. 0 means the deadline_ms of the store, but
+     * at most 30,000. */
     uint32_t deadline_ms;
     /* The field with the revision number of the document (truce/revision.h), which every change
      * increments. NULL means none. */

@@ -48,7 +48,8 @@ typedef struct truce_ledger_options {
      * sharded. The first writer sets it permanently. NULL means the value that was set then;
      * without one, a unique index allocates the numbers. */
     const char *slots;
-    /* The maximum time that a call waits and retries. 0 means 30,000. */
+    /* The maximum time that a call waits and retries. 0 means the deadline_ms of the store, by
+     * default 30,000. */
     uint32_t deadline_ms;
     /* Must be zero. */
     uint64_t reserved[4];
@@ -147,8 +148,8 @@ typedef struct truce_ledger_transaction {
     uint32_t count;
     /* The transaction that is settled, voided, or reversed. */
     const bson_value_t *of;
-    /* The value date, ms since 1970. 0 means the time of booking. A date from 1 to 10^10, which is
-     * probably in seconds, fails with TRUCE_INVALID. */
+    /* The value date, ms since 1970. 0 means the time of booking. A date from 1 to 9,999,999,999,
+     * which is probably in seconds, fails with TRUCE_INVALID. */
     int64_t effective_ms;
     /* For a pending transaction: the time after which it cannot be settled and its amounts are
      * available again, ms since 1970. A time that has passed fails with TRUCE_EXPIRED, unless the
@@ -162,7 +163,7 @@ typedef struct truce_ledger_transaction {
 } truce_ledger_transaction;
 
 typedef struct truce_ledger_result {
-    /* For truce_ledger_post_many. */
+    /* The status of this transaction, which truce_ledger_post also returns. */
     truce_status status;
     bson_error_t error;
     /* The transaction was posted before; nothing happened now. */
@@ -199,7 +200,8 @@ truce_ledger_post_many(truce_ledger *ledger, const truce_ledger_transaction *tra
                        size_t count, truce_ledger_result *results, bson_error_t *error);
 
 /* Posts all transactions in one commit, or none. Returns the status of the first that is refused;
- * `*refused` (may be NULL) is its index. */
+ * `*refused` (may be NULL) is its index. The commit has at most 1,000 documents: one for each
+ * transaction, and one for each that is settled, voided, or reversed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_post_linked(truce_ledger *ledger, const truce_ledger_transaction *transactions,
                          size_t count, size_t *refused, bson_error_t *error);
@@ -229,10 +231,11 @@ typedef struct truce_ledger_moment {
     int64_t number;
     /* The state including everything booked until then. */
     int64_t booked_ms;
-    /* The sum of all entries of that state with a value date until then; `out` and `in` are 0.
-     * Without a number and a booking time, this includes late bookings. With a booking time, it is
-     * the balance by value date as it was known at that time. The number of documents that it reads
-     * does not grow with the account's entries, but by one stored sum for each 500,000 of them. */
+    /* A value date. The balance is then the sum of all entries of that state whose value date is
+     * not later; `out` and `in` are 0. Without a number and a booking time, this includes late
+     * bookings. With a booking time, it is the balance by value date as it was known at that time.
+     * The number of documents that it reads does not grow with the account's entries, but by one
+     * stored sum for each 500,000 of them. */
     int64_t effective_ms;
     /* Must be zero. */
     uint64_t reserved[4];
@@ -305,7 +308,7 @@ truce_ledger_statement(truce_ledger *ledger, const char *account, const truce_le
 typedef bool truce_ledger_document_function(const bson_t *document, void *arg);
 
 /* Calls `function` for the pending transactions of one account, or (NULL) of all, in the order of
- * expiry. Settled and voided transactions are not pending. */
+ * expiry. Transactions that were settled or voided, or that have expired, are not passed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_pending(truce_ledger *ledger, const char *account,
                      truce_ledger_document_function *function, void *arg, bson_error_t *error);

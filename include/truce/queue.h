@@ -100,7 +100,7 @@ typedef struct truce_queue_options {
     int64_t keep_dead_ms;
     /* The mechanism of the queue's commits. */
     truce_mechanism mechanism;
-    /* The deadline of a call. 0 means 30,000. */
+    /* The deadline of a call. 0 means the deadline_ms of the store, by default 30,000. */
     uint32_t deadline_ms;
     /* Must be zero. */
     uint64_t reserved[4];
@@ -120,8 +120,8 @@ typedef enum truce_unique_scope {
     TRUCE_UNIQUE_LIVE = 0,
     /* A job with the same key that is still stored, ended or not: an idempotency key. */
     TRUCE_UNIQUE_KEPT,
-    /* A job with its key that no worker has claimed. A running job gives its key up to the new job,
-     * so a request made while it runs is not lost. */
+    /* A job with the same key that no worker has claimed. If the job with the key is running, the
+     * new job takes the key over, so a request that is made while it runs is not lost. */
     TRUCE_UNIQUE_UNCLAIMED,
 } truce_unique_scope;
 
@@ -160,8 +160,8 @@ typedef struct truce_job_options {
     int32_t priority;
     /* The maximum number of attempts. 0 means the value of the queue. */
     uint32_t attempts_max;
-    /* The maximum time from a claim of the job to the end of its lease, in ms, whatever the
-     * extensions. 0 means no limit. */
+    /* The maximum time in ms from a claim of the job to the end of its lease. truce_job_extend does
+     * not extend the lease beyond it. 0 means no limit. */
     uint32_t timeout_ms;
     /* The retention of the job when it has ended. In this and the next three fields, 0 means the
      * value of the queue, and -1 means forever. */
@@ -259,7 +259,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add_many(truce_queue *queue
 
 /* ---- dependencies ------------------------------------------------------------------------- */
 
-/* The end of a job releases the jobs that waited only for it, in the same commit. */
+/* A job that waits for others is blocked until they have ended. The commit that ends the last of
+ * them makes it ready. */
 
 /* A job of a workflow. */
 typedef struct truce_flow_job {
@@ -491,7 +492,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_discard(truce_queue *queue,
                                                              truce_commit *commit,
                                                              const bson_oid_t *id,
                                                              bson_error_t *error);
-/* Retries up to `limit` (0 means 1,000) dead letters of the queue, the oldest first. */
+/* Retries up to `limit` (0 means 1,000, which is also the maximum) dead letters of the queue, the
+ * oldest first. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit,
                                                              uint32_t *count, bson_error_t *error);
 

@@ -63,7 +63,7 @@ typedef struct truce_revision_options {
     bool inbox;
     /* The number of times that a save restarts because of other writers. 0 means 100. */
     uint32_t tries_max;
-    /* The deadline of a call. 0 means 30,000. */
+    /* The deadline of a call. 0 means the deadline_ms of the store, but at most 30,000. */
     uint32_t deadline_ms;
     /* Do not wait for the disk. */
     bool relaxed;

@@ -5,11 +5,12 @@
  * Salvage: recovery of the readable documents of a damaged file.
  *
  * The file and its log are read page by page, without SQLite, whatever their damage. Nothing is
- * written to either. The recovered documents are of three kinds:
+ * written to either. The recovered documents are of four kinds:
  *
  *     NAME             every checksum on the path to the document is valid, and so is its structure
  *     NAME.doubtful    the document is valid BSON, but a page that contains it has a wrong
  *                      checksum, or a later version of it was lost: examine it before you use it
+ *     salvaged_cN      as NAME, if only the number N of the collection is known, and not its name
  *     salvaged_N       the document is valid, but its collection is unknown; N is a page of the
  *                      file, and documents that were found together have the same N
  *
@@ -39,7 +40,8 @@ typedef struct truce_salvage_options {
 } truce_salvage_options;
 
 typedef struct truce_salvage_report {
-    /* Collections found, including those of documents whose collection is unknown. */
+    /* Collections found, including those whose name is unknown (salvaged_cN), without the
+     * collections salvaged_N. */
     int64_t collections;
     /* Documents in collections NAME. */
     int64_t documents;

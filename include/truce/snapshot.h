@@ -18,8 +18,11 @@
  * Cost. On `file:`, a snapshot pins the log: later writes remain in the log file, which grows in
  * the meantime. A snapshot therefore has two limits, its age and the log bytes written since it
  * began. Past either limit it ends: its reads fail with TRUCE_EXPIRED, and writers are no longer
- * affected. If nothing is written, nothing ends it. The same limits apply to each cursor that is
- * read in several parts (truce_store_options). `truce doctor` reports which process pins the log.
+ * affected. It also ends if the log is longer than twice its maximum of bytes (and than 256 MiB)
+ * while no snapshot is unlimited. None of these conditions ends a snapshot before something is
+ * written. If 128 cursors and snapshots are open and another one is opened, the oldest that has
+ * limits and is not in use ends. The same limits apply to each cursor that is read in several parts
+ * (truce_store_options). `truce doctor` reports which process pins the log.
  *
  * On `memory:`, a snapshot keeps replaced documents, without a limit. On `mongodb://`, it requires
  * read concern "snapshot" (MongoDB 5.0, replica set or sharded cluster). The server's own limit
@@ -55,8 +58,9 @@ typedef struct truce_snapshot_options {
 
 /* Takes a snapshot. It contains every write that was acknowledged before the call. The snapshot of
  * a view is another view of the same state. If the store does not support snapshots, the call fails
- * with TRUCE_INVALID. If 128 cursors and snapshots without limits are open, it fails with
- * TRUCE_LIMIT. On failure, `*view` is NULL. */
+ * with TRUCE_INVALID. If 128 cursors and snapshots are open, the oldest that has limits and is not
+ * in use ends. If all have no limits or are in use, the call fails with TRUCE_LIMIT. On failure,
+ * `*view` is NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot(truce_store *store,
                                                         const truce_snapshot_options *options,
                                                         truce_store **view, bson_error_t *error);

@@ -13,14 +13,15 @@
 
 TRUCE_BEGIN_DECLS
 
-/* Receives a finding, which is borrowed: {rule, ns, id?, commit?, text, ...}. It is a fault that
- * was found, or one that could not be repaired. */
+/* Receives a finding, which is borrowed for the call: {rule, ns, id?, commit?, text, ...}.
+ * truce_check passes each fault, truce_sweep each item that it could not repair. */
 typedef void truce_finding_function(const bson_t *finding, void *arg);
 
 typedef struct truce_sweep_options {
     /* The time for which ended commits can be queried. 0 means 7 days. -1 means forever. */
     int64_t retention_ms;
-    /* The maximum number of documents of each kind in one call. 0 means 1,000. */
+    /* The maximum number of documents of each kind in one call, for each database; ten times as
+     * many that expire by an index. 0 means 1,000. */
     uint32_t batch;
     /* Receives each item that could not be repaired: {rule: "failed", ns, id, status, text}. */
     truce_finding_function *function;
@@ -32,7 +33,8 @@ typedef struct truce_sweep_options {
 typedef struct truce_sweep_report {
     /* Pending commits whose lease had ended; they were aborted. */
     int64_t undone;
-    /* Committed commits that were completed. */
+    /* Unfinished work that was completed: committed commits, transfers, denormalized copies,
+     * published versions of trees, and ledger documents of other programs. */
     int64_t finished;
     /* Aborted commits whose intents were removed. */
     int64_t cleaned;
@@ -40,7 +42,9 @@ typedef struct truce_sweep_report {
     int64_t stripped;
     /* Commit documents past their retention, and session records of a server. */
     int64_t purged;
-    /* Documents that are too old by an index with expireAfterSeconds. */
+    /* Documents that expired by an index with expireAfterSeconds. Also jobs and transfers past
+     * their retention, items of trees that no reader can see, and pending ledger transactions that
+     * expired. */
     int64_t expired;
     /* Items that could not be repaired; options->function received each. */
     int64_t failed;

@@ -98,9 +98,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_declare(truce_sync *sync,
  * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_drop(truce_sync *sync, const char *name,
                                                          bson_error_t *error);
-/* Returns {rules: [{rule, source, dependent, reference, copies, syncing, unchecked, since?}]}: the
- * number of sources and dependents that carry a flag, and the time since which the oldest does.
- * `status` is always initialized. */
+/* Returns {rules: [{rule, source, dependent, reference, copies, syncing, unchecked, since?}]}:
+ * `syncing` and `unchecked` are the numbers of sources and of dependents with a flag; `since` is
+ * the time of the oldest flag. `status` is always initialized. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_status(truce_sync *sync, bson_t *status,
                                                            bson_error_t *error);
 
@@ -167,7 +167,7 @@ typedef enum truce_sync_divergence {
 typedef struct truce_sync_finding {
     const char *rule;
     truce_sync_divergence divergence;
-    /* The ids. */
+    /* The _id of the dependent, and the value of its reference (null if it has none). */
     const bson_value_t *dependent, *source;
     /* The copy was repaired. */
     bool repaired;

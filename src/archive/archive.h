@@ -79,8 +79,10 @@ struct archive_options {
     void *arg;
 };
 
-/* Archives the store in the file until `stop`. Fails with LOCKED if another process archives it,
- * with CORRUPT if the file was replaced, or the archive is damaged or belongs to another store. */
+/* Archives the store in the file until `stop`. Fails with LOCKED if another process archives it.
+ * Fails with CONFLICT if the archive belongs to another store, or another archiver writes to it.
+ * Fails with CORRUPT if the file was replaced or the archive is damaged, and with INVALID if the
+ * lock file is not writable. */
 truce_status truce__archive_run(const char *path, const uint8_t store[SEGMENT_STORE_BYTES],
                                 struct target *target, const struct archive_options *options,
                                 bson_error_t *error);
@@ -124,8 +126,9 @@ struct restore_report {
 };
 
 /* Writes the store as it was after a commit into a new file. The file appears complete under its
- * name or not at all. Fails with NOT_FOUND if the archive cannot restore this commit or time; with
- * INVALID if the file exists; with CORRUPT if a segment is damaged or missing. */
+ * name or not at all. Fails with NOT_FOUND if the archive cannot restore this commit or time, and
+ * with INVALID if the file exists. Fails with CORRUPT if a segment is damaged or missing, and with
+ * TIMEOUT if `stop` is set. */
 truce_status truce__archive_restore(struct target *target, const char *path,
                                     const struct restore_options *options,
                                     struct restore_report *report, bson_error_t *error);
@@ -137,7 +140,7 @@ struct verify_report {
      * can be restored. */
     int64_t first_ms, last_ms;
     uint64_t first_commit, last_commit;
-    /* The number of segments that are damaged or missing. */
+    /* The number of faults. Successive missing segments are one fault. */
     uint64_t faults;
 };
 

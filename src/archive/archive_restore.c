@@ -1,12 +1,13 @@
 /*
- * Restoring and verifying.
+ * Restoring a store from an archive.
  *
  * A restore chooses a complete base and reads the segments in their order, from the `replay` of the
  * base to the commit:
  *
  *     a page of the base    is written, unless the log has had the page before it
- *     a frame of the log    is written if it belongs to a commit that ends in this segment, and is
- *                           the last one of its page; other frames wait for the next segment
+ *     a frame of the log    is written if its commit ends in this segment, unless a later frame of
+ *                           such a commit has the same page; frames after the last end of a commit
+ *                           wait for the next segment
  *
  * Only pages of the chosen base are used. Another base may have been copied in between.
  *
@@ -464,7 +465,7 @@ static void note_clock(struct restoring *restoring)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* Refuses a name that exists, or whose neighbouring files would be taken for parts of the store. */
+/* Refuses a name that exists, or whose neighboring files would be taken for parts of the store. */
 static truce_status refuse_existing(const char *path, bson_error_t *error)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm", "-lock", NULL};

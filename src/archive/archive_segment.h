@@ -52,7 +52,8 @@ struct segment_head {
      * 1. */
     uint32_t generation;
     uint64_t sequence;
-    /* The hash of the segment before it, or zeros in the first segment. */
+    /* The hash of the segment before it, also across generations, or zeros in the first segment of
+     * the archive. */
     uint8_t before[SHA256_BYTES];
     /* The number of the last commit. Numbers continue through all generations, from 1. The state
      * in which a generation finds the store has a number, too. */
@@ -83,7 +84,7 @@ struct segment_head {
 };
 
 struct segment_entry {
-    /* The checksum of the page, which is its last 8 bytes. */
+    /* The checksum of the page, which is its last 8 bytes unless the page is all zeros. */
     uint64_t sum;
     /* The wall clock time of the commit whose last frame this is. */
     int64_t time_ms;
@@ -106,7 +107,7 @@ struct segment {
 };
 
 /* The last versions of the pages of a segment that is made or read, entry by entry.
- * Zero-initialise it. */
+ * Zero-initialize it. */
 struct segment_pages {
     /* The data of a segment that is being made. */
     struct buffer data;

@@ -22,8 +22,8 @@
  *  3. A number that no process has promised does not count: the counters have begun again.
  *  4. No caller waits for longer than its bound. If the bound passes, the outcome is unknown: the
  *     commit is on the disk, and the archiver continues to try.
- *  5. After the wait of one caller has timed out, later writes are refused until the archiver has
- *     archived something. That caller also wakes the archiver, in case it is idle.
+ *  5. If the wait of one caller has reached the timeout, later writes are refused until the
+ *     archiver has archived something. That caller also wakes the archiver, in case it is idle.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,7 +38,7 @@ struct archive_sync {
     int64_t timeout_ms;
     /* All commits up to this number are archived. Written only by the archiver. */
     atomic_ullong archived;
-    /* A futex that changes when one of the other fields changes. */
+    /* A futex that changes when the archiver has archived more or is in sync again. */
     atomic_uint changes;
     /* The monotonic time in nanoseconds since which the archive is not in sync, or 0 if it is in
      * sync. */
@@ -48,7 +48,7 @@ struct archive_sync {
     char reason[ARCHIVE_SYNC_REASON];
 };
 
-/* Initialises the state. The archive is not in sync before the first note. */
+/* Initializes the state. The archive is not in sync before the first note. */
 void truce__archive_sync_init(struct archive_sync *sync, int64_t timeout_ms);
 void truce__archive_sync_release(struct archive_sync *sync);
 

@@ -21,7 +21,8 @@ typedef void target_name_function(void *arg, const char *name);
 
 struct target_calls {
     /* Stores a file. On success it survives a power cut. Fails with DUPLICATE if the name exists;
-     * the file is then unchanged. After another failure the file is complete or missing. */
+     * the file is then unchanged. A service that does not know If-None-Match replaces it instead
+     * (target_s3.c). After another failure the file is complete or missing. */
     truce_status (*put)(struct target *target, const char *name, const void *bytes, size_t size,
                         bson_error_t *error);
     /* Appends the first `most` bytes of a file to `out`. Fails with NOT_FOUND. */
@@ -31,7 +32,7 @@ struct target_calls {
     truce_status (*list)(struct target *target, target_name_function *function, void *arg,
                          bson_error_t *error);
     /* Returns whether the target has a file of a later generation than `name`, or a later number of
-     * the same generation. */
+     * the same generation. A directory looks only for the next number. */
     truce_status (*has_after)(struct target *target, const char *name, bool *found,
                               bson_error_t *error);
     /* Deletes a file. Succeeds if the file is missing. */
@@ -54,7 +55,7 @@ struct target {
 };
 
 /* Opens a directory. If the directory is missing, it is created if `create` is true; otherwise the
- * call fails with NOT_FOUND. */
+ * call fails with NOT_FOUND. If the path is a file, the call fails with INVALID. */
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error);
 

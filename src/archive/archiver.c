@@ -142,14 +142,14 @@ struct archiver {
     int64_t failing_since_ns;
     /* The next pause after a failure in milliseconds. */
     int retry_ms;
-    /* The time of the last search for segments that are too old. */
+    /* The monotonic time of the last search for segments that are too old, in milliseconds. */
     int64_t removed_ms;
     /* The monotonic time in nanoseconds of the last check for another archiver. */
     int64_t checked_ns;
     /* The age of the archive when this archiver began, and the monotonic time of that beginning,
      * both in milliseconds. */
     int64_t found_age_ms, found_ms;
-    /* The milliseconds that the last call to the target took. */
+    /* The milliseconds that the last successful put took. */
     unsigned call_ms;
     /* The value of truce__archive_calls when the current work began. */
     unsigned calls;
@@ -631,7 +631,8 @@ static truce_status archiver_check_alone(struct archiver *archiver, bson_error_t
     return TRUCE_OK;
 }
 
-/* Archives the log up to now. */
+/* Archives the log up to now: the steps 1 to 5. If the target fails, keeps a read transaction, so
+ * that the part that is not archived stays in the log up to the limit (step_failed). */
 static truce_status archiver_step(struct archiver *archiver, bson_error_t *error)
 {
     int next = archiver->held == 0 ? 1 : 0;
@@ -745,7 +746,8 @@ static truce_status end_base(struct archiver *archiver, bson_error_t *error)
     return status;
 }
 
-/* Begins a base if the segments of the log since the last base are as large as that base. */
+/* Begins a base if the segments of the log since the last base are as large as that base, and have
+ * at least BASE_LOG_PAGES pages. */
 static void consider_base(struct archiver *archiver)
 {
     struct segment_head *head = &archiver->head;

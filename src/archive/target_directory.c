@@ -149,8 +149,9 @@ static bool write_new(int folder, const char *name, const void *bytes, size_t si
     return false;
 }
 
-/* Stores a file (target_calls.put). If the path leads to another directory now, which has the
- * generation, continues there. */
+/* Stores a file (target_calls.put). If the directory is gone and the path leads to another one now,
+ * opens that one, but fails with IO: the archiver must check it before it puts anything there
+ * (`renewed`). */
 static truce_status directory_put(struct target *target, const char *name, const void *bytes,
                                   size_t size, bson_error_t *error)
 {

@@ -18,9 +18,11 @@ struct commit_times *truce__commit_times_begin(const struct lock *lock);
 /* Ends the thread and frees the times. NULL is allowed. */
 void truce__commit_times_end(struct commit_times *times);
 
-/* Removes the times of other generations of the log, and of frames up to `after`. Returns the
- * remaining times in the order of their frames. The caller owns them until
- * truce__commit_times_release. */
+/* Drops the times before the first commit of the log generation `salts` that ends after the frame
+ * `after`; drops nothing if there is no such commit. Returns the times in memory. The first
+ * `*count` of them, in the order of their frames, belong to this generation; times of later
+ * generations may follow. The times stay valid and locked until truce__commit_times_release, which
+ * the caller must call. */
 const struct commit_time *truce__commit_times_after(struct commit_times *times, uint64_t salts,
                                                     uint32_t after, size_t *count);
 void truce__commit_times_release(struct commit_times *times);

@@ -5,7 +5,7 @@
  * An arena allocates memory that is freed all at once. It serves values that live as long as one
  * evaluation: one document in a pipeline stage, or one update.
  *
- * Not safe for several threads. Zero-initialise, or use ARENA_INIT; release frees everything.
+ * Not safe for several threads. Zero-initialize, or use ARENA_INIT; release frees everything.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ struct arena {
         0                                                                                          \
     }
 
-/* Allocates `size` bytes, aligned for any type and not initialised. Never returns NULL: if memory
+/* Allocates `size` bytes, aligned for any type and not initialized. Never returns NULL: if memory
  * runs out, the process aborts. */
 void *truce__arena_take(struct arena *arena, size_t size);
 void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size);

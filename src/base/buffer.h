@@ -1,7 +1,7 @@
 #ifndef TRUCE_BASE_BUFFER_H
 #define TRUCE_BASE_BUFFER_H
 
-/* A growing byte array. Zero-initialise it; release frees it. If memory runs out, the process
+/* A growing byte array. Zero-initialize it; release frees it. If memory runs out, the process
  * aborts. */
 #include <stddef.h>
 #include <stdint.h>

@@ -19,7 +19,7 @@ static inline const char *truce__field_text(const bson_t *document, const char *
                : "";
 }
 
-/* Returns the number, or 0 if the field is not a number. */
+/* Returns the number, or 0 if the field is not a number. A boolean counts as 0 or 1. */
 static inline int64_t truce__field_number(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -27,7 +27,8 @@ static inline int64_t truce__field_number(const bson_t *document, const char *na
     return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
 }
 
-/* Returns whether the field is true, or a number other than 0. */
+/* Returns whether the field exists and is not false, 0, or null. A value of any other type counts
+ * as true. */
 static inline bool truce__field_true(const bson_t *document, const char *name)
 {
     bson_iter_t iter;

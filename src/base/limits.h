@@ -19,7 +19,7 @@
 #define TRUCE_NAMESPACE_MAX 255
 /* The bytes of the name of a collection, if the name of the database has one letter. */
 #define TRUCE_COLLECTION_NAME_MAX 253
-/* The bytes of a place (store/namespace_map.h): a namespace with "@" in front of it. */
+/* The bytes of a stored name (store/namespace_map.h): a namespace with "@" in front of it. */
 #define TRUCE_STORED_NAME_MAX 256
 /* The bytes of the name of an index. */
 #define TRUCE_INDEX_NAME_MAX 127
@@ -192,8 +192,8 @@
 #define COMMIT_DEADLINE_MS 30000
 /* The default of the maximum number of runs of the function of truce_transact. */
 #define COMMIT_TRIES 100
-/* After this number of optimistic runs, and after COMMIT_TAKE_MS, a commit locks its documents
- * before it runs again. */
+/* After this number of optimistic runs, and after COMMIT_OPTIMISTIC_MS, a commit locks its
+ * documents before it runs again. */
 #define COMMIT_TRIES_FREE    3
 #define COMMIT_OPTIMISTIC_MS 100
 /* The time for which a commit waits for the per-key lock of a contended document. */

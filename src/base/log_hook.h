@@ -14,7 +14,8 @@ struct notices {
 /* Returns the receiver of the log messages of a store. If `hooks` is NULL, messages are dropped. */
 struct notices truce__notices_of(const truce_store_hooks *hooks);
 
-/* Logs one message in lower case without a full stop, up to 1,023 bytes. `notices` may be NULL. */
+/* Logs one message, which is cut after 1,023 bytes. The caller writes it in lower case, without a
+ * full stop. `notices` may be NULL. */
 void truce__log_emit(const struct notices *notices, truce_log_level level, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 

@@ -13,7 +13,7 @@ static bool nearest_word_letters_equal(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/* Returns the number of edits between two words. A swap of neighbours counts as one edit (optimal
+/* Returns the number of edits between two words. A swap of neighbors counts as one edit (optimal
  * string alignment). */
 static int nearest_word_distance(const char *a, const char *b)
 {

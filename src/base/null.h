@@ -17,7 +17,7 @@
             return REFUSE_NULL(argument, error);                                                   \
     } while (0)
 
-/* Does the same in a function that initialises the document `out` even if it fails. */
+/* Does the same in a function that initializes the document `out` even if it fails. */
 #define RETURN_EMPTY_IF_NULL(argument, out, error)                                                 \
     do {                                                                                           \
         if (!(argument)) {                                                                         \

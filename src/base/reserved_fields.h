@@ -3,7 +3,7 @@
 
 /*
  * Checks the reserved fields of structs that callers allocate (truce/truce.h). A reserved field
- * that is not zero was either set for a newer library or never initialised. Both are refused.
+ * that is not zero was either set for a newer library or never initialized. Both are refused.
  */
 #include "base/status.h"
 

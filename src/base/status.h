@@ -42,8 +42,9 @@ static inline bool truce__repeatable(truce_status status)
     return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
 }
 
-/* Returns DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50 and 11601,
- * NOT_FOUND for 26 and 27, IO for 14031, and INVALID otherwise. */
+/* Returns the status of a code of MongoDB. It is DUPLICATE for 11000, 48, and 51003; CONFLICT for
+ * 112; NOT_FOUND for 11, 26, 27, and 43. It is TIMEOUT for 50 and 11601; LIMIT for 146, 292, and
+ * 10334; IO for 14031. It is INVALID for any other code. */
 truce_status truce__status_of_code(uint32_t code);
 
 #endif

@@ -14,7 +14,9 @@ static inline size_t truce__text_whole(const char *text, size_t size)
     return size;
 }
 
-/* Returns the first character and, in `size`, its number of bytes, which is 0 for invalid UTF-8. */
+/* Returns the first character and, in `size`, its number of bytes, which is 0 if the bytes are not
+ * a character of UTF-8. Accepts surrogates, and characters in more than two bytes that fewer could
+ * encode. */
 static inline uint32_t truce__text_code(const char *text, size_t length, size_t *size)
 {
     const uint8_t *at = (const uint8_t *)text;

@@ -4,8 +4,8 @@
 /*
  * Limits how often an operation waits without success. An operation that makes many calls, and
  * continues when one of them fails, would otherwise wait each time for a lock that a stopped
- * process holds. Within a scope, only the first wait for a lock may take its whole deadline. After
- * it has failed, the other waits of this thread try once.
+ * process holds. Within a scope, a wait for a lock may take its whole deadline until one of them
+ * has failed. After that, the waits of this thread try once.
  */
 #include <stdbool.h>
 

@@ -5,8 +5,8 @@
  *     copy        from the _id in the record on, in the order of _id
  *     indexes     those that expire nothing
  *     compare     both sides completely
- *        |  if they differ, and the difference may be removed: copy these collections
- *        |  again, at most `rounds` times, then indexes, then compare
+ *        |  if they differ, and the last round changed something: copy these collections
+ *        |  again, then indexes, then compare, up to `rounds` rounds in all
  *     expiring indexes, record "done"
  *
  * The record of a collection in `to`, and its documents, decide what may be done there:
@@ -257,7 +257,7 @@ static bson_t *record_key_of(const char *collection)
     return BCON_NEW("_id", BCON_UTF8(collection));
 }
 
-/* Reads the record. Fails with NOT_FOUND if there is no record. `record` is always initialised. */
+/* Reads the record. Fails with NOT_FOUND if there is no record. `record` is always initialized. */
 static truce_status copy_record_read(struct copy *copy, const char *collection, bson_t *record,
                                      bson_error_t *error)
 {

@@ -38,7 +38,8 @@ struct copy_part {
     /* Results of the last comparison: the number of documents of `from`, and the number of them
      * that `to` has, equal or not. */
     int64_t documents, found;
-    /* The documents that only `to` has and that a merge keeps, and the differences of each kind. */
+    /* The number of documents that only `to` has, which a merge keeps; and the numbers of
+     * differences of each kind. */
     int64_t kept, missing, other, extra;
     /* The fingerprints of the compared documents on both sides. */
     struct fingerprint from_sum, to_sum;
@@ -83,8 +84,6 @@ void truce__copy_append_rest(const struct copy_part *part, bson_t *filter);
  * compares. */
 truce_status truce__copy_pass(struct copy *copy, struct copy_part *part, bool write,
                               bson_error_t *error);
-
-/* ---- indexes ---- */
 
 /* ---- differences ---- */
 

@@ -11,10 +11,10 @@
  *
  * MP1  A writing pass never writes an equal document, so it may be repeated at any time.
  * MP2  If the counts show that `to` has documents that `from` does not have, the pass looks for
- *   them.
- * MP3  If `to` refuses to replace a document because of a unique key, the document is removed there
- *   and is then missing. The next round inserts it after the other document has moved. Two
- *   documents that exchanged their keys are therefore copied.
+ *   them, except in a merge.
+ * MP3  If `to` refuses to replace a document, for example because of a unique key, the document is
+ *   removed there and is then missing. The next round inserts it after the other document has
+ *   moved. Two documents that exchanged their keys are therefore copied.
  *
  * Every store fills in a zero timestamp at the top level of a document that it inserts or replaces.
  * A separate update restores it afterwards.

@@ -162,8 +162,8 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
 /*
  * The shard key that each layout needs.
  *
- *     truce_commits, truce_sets            none: idempotency keys and definitions of sets need
- *                                          a unique index over all documents
+ *     truce_commits, truce_sets,           none: idempotency keys, definitions of sets, and jobs
+ *     truce_queue                          need a unique index over all documents
  *     truce_sequences,                     {_id: 1} or {_id: "hashed"}: their documents are found
  *     truce_sources, truce_progress,       by _id, and must exist once
  *     truce_quarantine, truce_requests,

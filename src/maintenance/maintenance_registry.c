@@ -36,8 +36,9 @@ static truce_status feed_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* ---- registry ---------------------------------------------------------------------------- */
 
-/* The order matters. The store itself comes first, because all others depend on it. Commits come
- * next, because their documents block the other parts. */
+/* The parts that concern the whole store (`true`) come first in a sweep and in a check. The others
+ * then follow for each database in this order: commits first, because their documents block the
+ * other parts. */
 const struct maintenance_part truce__maintenance_parts[] = {
     {"store", true, NULL, truce__store_check},
     {"commits", false, truce__commit_sweep, truce__commit_check},

@@ -1,8 +1,9 @@
 #ifndef TRUCE_MAINTENANCE_MAINTENANCE_REGISTRY_H
 #define TRUCE_MAINTENANCE_MAINTENANCE_REGISTRY_H
 
-/* The registry: all parts with work that a dead process can leave unfinished, in the order in which
- * they are swept and checked. */
+/* The registry: all parts with work that a dead process can leave unfinished. A sweep and a check
+ * first call the parts that concern the whole store, then, for each database, the others, both in
+ * the order of the table. */
 #include "store/maintenance.h"
 
 extern const struct maintenance_part truce__maintenance_parts[];

@@ -20,7 +20,7 @@
  *   either the walk reached it through intact pages, including those of the schema and the catalog
  *   that lead to its table and name it. Or its leaf fits one gap of one table, and all free pages
  *   and all tables are known.
- * 3. Only the size of the file decides how deep a walk goes or how much memory it uses.
+ * 3. A walk descends at most DEPTH_MAX pages, and the size of the file bounds the memory.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,8 @@
  *   anywhere, the next pass continues.
  * MW2  A step that fails does not stop the others. The pass returns the first failure after it has
  *   tried all steps. If a lock is not released, only one step waits for it (base/wait_limit.h).
- * MW3  Documents expire last, and never while a commit holds them.
+ * MW3  Documents expire after the other steps of their database, and never while a commit holds
+ *   them.
  * MW4  Each database of the store is swept separately; a part that concerns the whole store
  *   (struct maintenance_part, `whole`) is swept once.
  */

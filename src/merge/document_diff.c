@@ -43,7 +43,8 @@ static bool order_is_kept(const struct aligned *aligned)
     return aligned->unique && truce__aligned_same_order(aligned, 0, 1);
 }
 
-/* Returns false if a path cannot name some changed, added, or removed field. */
+/* Aligns the fields of two documents. Returns false if a path cannot name all of their fields, or
+ * if $set and $unset cannot express the new order. */
 static bool diff_align_fields(struct walk *walk, struct value before, struct value after,
                               struct aligned *aligned)
 {

@@ -21,10 +21,11 @@ struct diff {
     bson_t old;
 };
 
-/* Initialises and fills `diff`. Returns false, with an empty diff, if paths cannot express the
- * difference. This happens if fields only changed their order. It also happens if a changed
- * field has an empty name, a dot in its name, or, at the top level, a dollar sign at the
- * beginning of it. */
+/* Initializes and fills `diff`. Returns false, with an empty diff, if paths cannot express the
+ * difference at the top level. This is so if common fields have another order, a new field precedes
+ * a common one, or a name occurs twice. It is so if any name, even that of an unchanged field, is
+ * empty, contains a dot, or begins with a dollar sign. It is also so if the path of a changed field
+ * is too long. A changed document below for which this holds is replaced as a whole. */
 bool truce__diff(struct value before, struct value after, struct diff *diff);
 void truce__diff_release(struct diff *diff);
 

@@ -223,7 +223,7 @@ static uint32_t diff_run(struct steps *steps, const struct value *old, uint32_t 
     return at;
 }
 
-/* Adds the steps between two arrays, whose elements are aligned by a longest common subsequence. */
+/* Adds the steps between two arrays, whose elements are aligned by a common subsequence (lcs.h). */
 static void diff_arrays(struct steps *steps, struct value before, struct value after)
 {
     struct elements lists[2];

@@ -6,6 +6,8 @@
  *     theirs equals base     take mine, even if it is missing
  *     three documents        merge field by field
  *     three arrays           merge element by element, if the elements can be identified
+ *     both added one         do the same with an empty base for two arrays, or for two documents
+ *                            that are fields
  *     otherwise              apply the policy of the path; if it has no answer, report a conflict
  *
  * Invariants:

@@ -63,7 +63,7 @@ struct merge_options {
 };
 
 /*
- * Merges three documents. `merged` and `conflicts` are always initialised. `conflicts` is an array:
+ * Merges three documents. `merged` and `conflicts` are always initialized. `conflicts` is an array:
  *
  *     {path: "lines[sku: 5].price", kind: "both-changed", base: 1, mine: 2, theirs: 3}
  *

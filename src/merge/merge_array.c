@@ -365,7 +365,7 @@ static void array_mark_done(struct result *result, const struct element *element
     }
 }
 
-/* Extends the path by the element, if a conflict is possible. */
+/* Extends the path by the element: "[sku: 5]", or "[5]" in a set. */
 static void array_enter(struct result *result, const struct element *element)
 {
     const char *name = result->lists->key_name;

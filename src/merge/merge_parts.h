@@ -75,7 +75,7 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
                                       uint8_t type);
 /* Returns whether both sides differ from the base. */
 bool truce__merge_both_changed(const struct merge_three *three);
-/* Adds a conflict. `text` is NULL unless the value is a string. */
+/* Adds a conflict. `text` has the hunks of a conflict of texts; it is NULL for other conflicts. */
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
                            const struct merged_text *text);
 /* Returns whether conflicts are settled with mine, and not reported. */
@@ -103,7 +103,7 @@ struct merged_text {
     bson_t hunks;
 };
 /* Merges three texts. Returns false if the values are not three strings, or have too many lines.
- * `hunks` is always initialised; the caller destroys it. */
+ * `hunks` is always initialized; the caller destroys it. */
 bool truce__merge_text(struct arena *arena, const struct merge_three *three, bool mine_wins,
                        struct merged_text *merged);
 

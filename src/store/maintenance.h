@@ -38,7 +38,8 @@ typedef truce_status sweep_function(struct sweep *sweep, const char *collection,
  * report->more. The documents are collected first, because the function changes them. If the
  * function fails for a document, the failure is reported (except LOCKED: another process works on
  * it, or it is too early), and the document is skipped and not counted. A document that always
- * fails therefore delays no other. The function returns OK for a document that no longer
+ * fails therefore delays no other, until the _ids of skipped documents take SWEEP_PASSED_BYTES. IO
+ * and TIMEOUT end the pass and are returned. The function returns OK for a document that no longer
  * matches. */
 truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
                                sweep_function *function, void *arg, bson_error_t *error);
@@ -75,7 +76,7 @@ typedef truce_status check_function(struct check *check, const char *collection,
                                     const bson_t *document, void *arg, bson_error_t *error);
 
 /* Calls the function for each document that matches. If the function fails for a document, that
- * becomes the finding "unchecked", and the check continues. */
+ * becomes the finding "unchecked", and the check continues; but IO and TIMEOUT are returned. */
 truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
                                check_function *function, void *arg, bson_error_t *error);
 
@@ -88,7 +89,7 @@ typedef truce_status suspect_function(struct check *check, bson_t *const *docume
                                       bool *suspect, void *arg, bson_error_t *error);
 
 /* Does what truce__check_each does, for the suspects only. If `find` fails, all of its documents
- * are suspects. */
+ * are suspects; but IO and TIMEOUT are returned. */
 truce_status truce__check_suspects(struct check *check, const char *collection,
                                    const bson_t *filter, suspect_function *find,
                                    check_function *function, void *arg, bson_error_t *error);

@@ -54,7 +54,9 @@
 #define BROKER_OUTBOX "truce_outbox"
 /* The consumers of all processes, with their counters. */
 #define BROKER_CONSUMERS "truce_consumers"
-#define PROBE            "truce_probe"
+/* The collection that probes of a server name. No probe writes to it, but some servers create
+ * it. */
+#define PROBE "truce_probe"
 /* The id of the store in its archives. */
 #define ARCHIVE_RECORDS "truce_archive"
 /* The last write of each client session of a server, in the database config. */

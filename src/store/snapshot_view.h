@@ -42,8 +42,8 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
 truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, bool *there,
                                    bson_error_t *error);
 
-/* Returns whether the list has an index of that name, even if the index was modified
- * (truce_index_modify). */
+/* Returns whether the list has an index of the same name and definition, even if the index was
+ * modified since (truce_index_modify). */
 bool truce__index_is_known(const bson_t *indexes, const bson_t *index);
 
 /* Copies the index that the hint names. The copy has no fields if the hint names none. Fails with

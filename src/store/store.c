@@ -6,7 +6,7 @@
  *      limits.
  *   2. It replaces NULL options and filters by defaults.
  *   3. It asserts the contract of the backend's result: a cursor exactly on success, an error
- *      message exactly on failure, plausible counts.
+ *      message on each failure except TRUCE_NOT_FOUND, plausible counts.
  */
 #include "store/store.h"
 
@@ -136,7 +136,8 @@ static struct truce_holds *holds_of(truce_store *store)
     return holds;
 }
 
-/* Keeps the store open for a new cursor, until store_let_go with the cursor's `hold`. */
+/* Keeps the store open for a new cursor, until store_release_slot is called for the cursor's slot
+ * `hold`. */
 static void store_hold(truce_store *store, truce_cursor *cursor)
 {
     static uint32_t threads;
@@ -506,8 +507,8 @@ void truce_deadline_end(int64_t before)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Opens a cursor that is closed before its call returns. Such a cursor need not keep the store
- * open. */
+/* Opens a cursor that does not keep the store open. The caller closes it before its call returns,
+ * or calls store_hold. */
 static truce_status store_open_cursor(truce_store *store, const char *collection,
                                       const bson_t *filter, const truce_find_options *options,
                                       truce_cursor **cursor, bson_error_t *error)
@@ -1206,7 +1207,8 @@ static truce_status store_run_writes(truce_store *store, const struct prepared *
     for (size_t i = 0; i < prepared->count; i++) {
         truce_write_outcome *outcome = &prepared->outcomes[i];
 
-        /* A write that failed has changed nothing, except for an update of several documents. */
+        /* A write that failed has changed nothing, except for a write with `multi` outside of an
+         * atomic bulk: some of its documents may be changed. */
         if (outcome->status && (options->atomic || !prepared->writes[i].options.multi))
             truce_write_result_release(&outcome->result);
         outcomes[prepared->numbers[i]] = *outcome;

@@ -6,7 +6,7 @@
  *
  * `fault` makes one call fail, and `trace` reports every call. Wrappers can be stacked. A wrapper
  * owns the store that it wraps: closing the wrapper closes the inner store. It has the capabilities
- * of the inner store.
+ * of the inner store, except TRUCE_CAN_CHECK.
  *
  * A call is one verb of the backend table (sys/store.h), or one step of a cursor ("next"). A
  * snapshot view belongs to the inner store: its calls are neither failed nor reported.
@@ -22,7 +22,8 @@ TRUCE_BEGIN_DECLS
 typedef enum truce_fault_kind {
     /* Calls are counted, and none fails. */
     TRUCE_FAULT_NONE,
-    /* The call returns `status` and does not reach the inner store. */
+    /* The call returns `status` and does not reach the inner store, except for a rewrite: the inner
+     * store computes its documents and stores none. */
     TRUCE_FAULT_FAIL,
     /* The inner store executes the call, but the caller receives TRUCE_UNKNOWN. */
     TRUCE_FAULT_LOSE,

@@ -5,7 +5,7 @@
  * The interface of store backends and of stores that wrap another store.
  *
  * A backend is a constant table of functions and an instance whose first member is a struct
- * truce_store. The wrappers of truce/store.h are the only callers. For every backend they check the
+ * truce_store. The wrappers of truce/store.h call these functions. For every backend they check the
  * arguments (names, sizes, well-formed documents) and assert the contracts in the comments below,
  * so a backend need not check again. Several threads may call each function.
  */
@@ -170,9 +170,9 @@ typedef struct truce_store_ops {
                             const truce_find_options *options, bool count, bson_t *plan,
                             bson_error_t *error);
     /* Executes writes. Inserts, updates, and removes arrive here too, as a bulk of one. Documents
-     * to insert already have their `_id`. A write that fails changes nothing, except for an update
-     * with `multi`: as in MongoDB, the documents before the failed one stay changed, unless the
-     * bulk is atomic. */
+     * to insert already have their `_id`. A write that fails changes nothing, unless it has `multi`
+     * and the bulk is not atomic. Then, as in MongoDB, the documents before the failed one may stay
+     * changed. */
     truce_status (*bulk)(truce_store *store, const truce_write *writes, size_t count,
                          const truce_bulk_options *options, truce_write_outcome *outcomes,
                          bson_error_t *error);
@@ -304,7 +304,7 @@ struct truce_cursor {
     const truce_cursor_ops *ops;
     /* Private to the wrappers. NULL means a cursor that a backend uses itself. */
     truce_store *store;
-    /* Private to the wrappers: the number of this cursor in the registry. */
+    /* Private to the wrappers: the slot of the registry that counts this cursor. */
     uint32_t hold;
 };
 

@@ -464,8 +464,7 @@ static truce_status database_validator(truce_store *store, const char *collectio
     return database_translate_error(database, status, error);
 }
 
-/* Appends the facts about a collection. The first fact is its name, which is mapped to the plain
- * name. */
+/* Appends the facts about a collection, with its name in the database first. */
 static void append_facts(const bson_t *facts, const char *name, struct array *collections)
 {
     bson_t named = BSON_INITIALIZER;

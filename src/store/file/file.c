@@ -2,22 +2,28 @@
  * The embedded store: the table of functions over engine/, and the facts about its file for
  * truce_doctor:
  *
- *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
+ *     {path, file: {bytes, mode, writable}, wal, shm, lock: the same fields as file,
  *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
  *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}],
  *      archive: {process, pins, generation, commit, behind_bytes, behind_ms, failing_ms},
- *      writes: {operations, groups, carried, sent, syncs, held_us, log_bytes}}
+ *      writer: {process, held_ms},
+ *      writes: {operations, groups, carried, sent, syncs, held_us, log_bytes},
+ *      feed: {entries, bytes, age_ms, keep_ms, keep_bytes}}
  *
- * `writes` has the numbers since this process opened the store: operations, their transactions, the
- * syncs of the log for them, and the time for which they held the lock. `log_bytes` counts for all
- * processes.
+ * `writes` counts since this process opened the store: operations, groups (the transactions that
+ * committed them), carried (records of other processes that this one committed), sent (its records
+ * that other processes committed), syncs of the log, and the time that it held the write lock.
+ * `log_bytes` counts for all processes. A read-only store has no `writes`.
+ *
+ * `writer` is missing if no process holds the write lock, `feed` if nothing is stored for change
+ * streams.
  *
  * `archive` is missing if no process archives the file and the last archiver ended by itself. If
  * the archiver died, `process` is 0. `behind_ms` is the age of the state that the archive has, if
  * something is missing in it.
  *
- * `local` says whether the kernel itself implements locks and fsync. For network file systems and
- * FUSE, this is unknown.
+ * `local` is true if the kernel itself implements locks and fsync, and false for network file
+ * systems and FUSE. `name` and `local` are missing for a type that is not in the table below.
  */
 #include "store/file/file.h"
 #include "store/store_kinds.h"
@@ -358,8 +364,9 @@ static void file_free_source(struct source *base)
     bson_free(base);
 }
 
-/* Opens the documents that the pipeline starts from, in the order of its $sort if that costs
- * nothing. */
+/* Opens the documents that the pipeline starts from. If a find sorts as the stage does
+ * (`same_sort`), they have the order of the $sort. Otherwise they have it only if an index gives
+ * it. */
 static truce_status file_open_head(truce_store *reads, const char *collection,
                                    const struct pipeline_head *head,
                                    const truce_aggregate_options *options,

@@ -1,9 +1,9 @@
 /*
  * The memory store: lists of documents in this process, and the functions of query/. It is the
  * reference model for all other stores, and the simulator's store. Its code is therefore as simple
- * as possible: a read visits every document, and so does the check of a unique index. One mutex is
- * held from the first read to the last change. A plan only decides the order of a read without a
- * sort (memory_read.c).
+ * as possible: a read visits every document, or those whose _id it names. The check of a unique
+ * index other than that of _id visits every document, too. One mutex is held from the first read to
+ * the last change. A plan only decides the order of a read without a sort (memory_read.c).
  *
  *     memory_store    collections in the order of names
  *       memory_collection   documents in the order of insertion, which is $natural order
@@ -72,7 +72,8 @@ static void memory_ids_put(struct memory_ids *ids, struct memory_document *docum
     ids->slots[at] = document;
 }
 
-/* Adds a document that is already in the collection's list, or still in it (remove). */
+/* Adds a document that is already in the collection's list. If the table grows, the new table is
+ * filled from this list. */
 static void memory_ids_add(struct memory_collection *collection, struct memory_document *document)
 {
     struct memory_ids *ids = &collection->ids;

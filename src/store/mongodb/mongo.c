@@ -8,9 +8,9 @@
  * The store keeps its promises as follows:
  *
  *   1. An acknowledged write is not lost: every write has the write concern {w: "majority", j:
- *      true}; relaxed writes have {w: "majority"}. Opening sends a remove that matches nothing with
- *      this write concern, so a server that cannot provide it (in memory, without a journal) is
- *      refused at once.
+ *      true}; relaxed writes have j: false. Opening, unless the store is read-only, sends a remove
+ *      that matches nothing with this write concern, so a server that cannot provide it (in memory,
+ *      without a journal) is refused at once.
  *   2. A read sees every acknowledged write: it goes to the primary, with read concern majority. A
  *      read of one _id on which a protocol decides is linearizable if the server can do that
  *      (mongo_read.c).
@@ -31,7 +31,8 @@
  * mongo_time_limit.c, mongo_command.c, mongo_error.c, mongo_read.c, mongo_write.c,
  * mongo_transaction.c, mongo_session.c and mongo_change_stream.c (transactions and change streams
  * of a server's clients), mongo_shards.c (shard keys), mongo_change_listener.c (waits),
- * mongo_doctor_facts.c (facts for truce_doctor).
+ * mongo_structure.c (the structure number), mongo_server_operation.c (operations of a truce
+ * server), mongoc_load.c (loads libmongoc), mongo_doctor_facts.c (facts for truce_doctor).
  *
  * A write waits for the majority and for a reply until its own deadline, or until the store's.
  * After that, its result is TRUCE_UNKNOWN (mongo_time_limit.c).

@@ -10,9 +10,6 @@
 #include "store/reserved_names.h"
 #include "store/store.h"
 
-/* The collection that probes of a server name. A probe never writes to it, but some servers create
- * it. */
-
 /* The maximum number of documents in a batch. The server also ends a batch at 16 MB. */
 #define MONGO_BATCH 1000
 
@@ -140,8 +137,8 @@ truce_status truce__mongo_pool_open(struct mongo_store *store, const mongoc_uri_
                                     bson_error_t *error);
 void truce__mongo_pool_close(struct mongo_store *store);
 
-/* Borrows a connection of the pool; a transaction has its own. Fails with TIMEOUT if all
- * connections are in use until the deadline. */
+/* Borrows a connection of the pool; a transaction has its own. Fails with TIMEOUT if none is
+ * returned within the URI's waitQueueTimeoutMS, by default the store's deadline. */
 truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
                                  bson_error_t *error);
 void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client);
@@ -200,7 +197,8 @@ truce_status truce__mongo_run_alone(struct mongo_store *store, const struct mong
 /* Records the failure of a statement, if it is the first failure of the store's transaction. */
 void truce__mongo_statement_failed(struct mongo_store *store, truce_status status,
                                    const bson_error_t *error);
-/* Returns {w: "majority", j: true}, or without `j` if `relaxed` is set. The caller destroys it. */
+/* Returns {w: "majority", j: true}, or {w: "majority", j: false} if `relaxed` is set, with a time
+ * limit. The caller destroys it. */
 mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *store, bool relaxed);
 
 /* Writes a name such as "find in things" into `text`, and returns it. */
@@ -379,8 +377,8 @@ void truce__mongo_limit_to_now(void);
 /* Returns whether the time for the server has expired. */
 bool truce__mongo_limit_is_over(void);
 void truce__mongo_limit_forget(struct mongo_store *store);
-/* Makes each later read and connect of this thread end soon after `*stop` becomes true, on
- * connections of a client that truce__mongo_watch has prepared. */
+/* Makes each later read of this thread end soon after `*stop` becomes true, and each later connect
+ * fail, on connections of a client that truce__mongo_limit_listener has prepared. */
 void truce__mongo_limit_until(const atomic_bool *stop);
 void truce__mongo_limit_listener(mongoc_client_t *client);
 /* Applies the limits to the streams of a client of the pool. */

@@ -18,7 +18,7 @@
  *      the server may be, a wait ends after POLL_MS and its caller checks.
  *   3. No thread outlives its store: closing joins it. The thread runs code of libmongoc and
  *      OpenSSL, which the end of the process tears down. It ends within STOP_SLICE_MS of the stop,
- *      also during a read (mongo_command.c), and after at most GIVE_UP during a connect.
+ *      also during a read (mongo_time_limit.c), and after at most GIVE_UP during a connect.
  *
  * Collections share counters by hash, so a wait may end for a change of another collection.
  */

@@ -18,7 +18,7 @@
  *     the commit of a transaction               after an attempt without a reply, only success
  *                                               and TransientTransactionError are certain
  *
- * Codes are MongoDB's (its error_codes.yml). The codes that leave a write's outcome open are those
+ * Codes are MongoDB's (its error_codes.yml). Most codes that leave a write's outcome open are those
  * of the specification of retryable writes, which all drivers follow.
  */
 #include "store/mongodb/mongo.h"

@@ -5,8 +5,8 @@
  *     open      borrows a connection and starts a session on it
  *     a call    a statement with the session (mongo_command.c, mongo_write.c); the first one begins
  *               the transaction at the server, with read concern snapshot
- *     commit    w: majority, j: true; as in mongo_transaction.c, it is sent again until its outcome
- *               is known, or its time has expired
+ *     commit    w: majority, and j: true unless the store is relaxed; as in mongo_transaction.c, it
+ *               is sent again until its outcome is known, or its time has expired
  *     close     aborts what was not committed
  *
  * The isolation is the server's: snapshot isolation of MongoDB, in which only writes conflict.

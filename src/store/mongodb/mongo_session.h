@@ -21,9 +21,10 @@ bool truce__mongo_is(const truce_store *store);
  * too many connections are occupied. */
 truce_status truce__mongo_session_open(truce_store *store, truce_store **transaction,
                                        bson_error_t *error);
-/* Commits, on disk; afterwards the transaction can only be closed. `more` has writes to add if the
- * transaction wrote anything. After CONFLICT, nothing was written; run the transaction again. After
- * UNKNOWN, the outcome is unknown, and the server may still commit. */
+/* Commits, on disk unless the store is relaxed; afterwards the transaction can only be closed.
+ * `more` has writes to add if the transaction wrote anything. After CONFLICT, nothing was written;
+ * run the transaction again. After UNKNOWN, the outcome is unknown, and the server may still
+ * commit. */
 truce_status truce__mongo_session_commit(truce_store *transaction, const truce_write *more,
                                          size_t count, uint32_t deadline_ms, bson_error_t *error);
 

@@ -57,7 +57,8 @@ struct mongo_structure {
     bson_t watched;
     struct uuid_list last;
     /* The monotonic time at which the list was last requested. 0 means that the next operation
-     * requests it. LIST_NEVER means that the server has no UUIDs, or too many collections. */
+     * requests it. LIST_NEVER means that the server refuses the list, has no UUIDs, or has too many
+     * collections. */
     _Atomic int64_t listed_ns;
     /* The time at which the store was opened, for the change once a minute. */
     int64_t opened_ns;

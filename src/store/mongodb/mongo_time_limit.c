@@ -45,7 +45,8 @@ static _Thread_local struct {
     /* `late`: the current message is sent after the deadline. `silent`: the last such message got
      * no reply. */
     bool late, silent;
-    /* A flag that ends reads and connects of this thread when it is set, or NULL. */
+    /* A flag that, when it is set, ends reads of this thread and prevents further connects, or
+     * NULL. */
     const atomic_bool *stop;
 } limit;
 

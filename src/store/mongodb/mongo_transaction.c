@@ -4,7 +4,7 @@
  *     begin (with the first statement)   read concern snapshot
  *     each write, in order               its filter is its guard; neighbors of one kind go in one
  *                                        message (mongo_write.c)
- *     commit                             w: majority, j: true
+ *     commit                             w: majority; j: true unless the commit is relaxed
  *
  * A failure before the commit was sent leaves nothing, now or later: a statement without a reply
  * is TRUCE_CONFLICT. The commit has three outcomes:
@@ -42,8 +42,8 @@
  *
  * A TRUCE_WRITE_REQUIRE_IN_SNAPSHOT is only read in the snapshot and takes no part in conflicts.
  *
- * Guards without a change that name no _id and require that nothing matches are refused: no write
- * can represent all documents that do not exist.
+ * A guard that requires that nothing matches must name an _id. Otherwise it is refused, because no
+ * write can represent all documents that do not exist.
  */
 
 static uint32_t mongo_left_ms(const struct mongo_transaction *transaction);
@@ -282,8 +282,6 @@ static truce_status mongo_require_match(struct mongo_transaction *transaction,
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* MongoDB before 4.4 cannot create a collection within a transaction. */
-
 /* The minimum milliseconds for a message, also after the deadline. */
 #define LEAST_MS 100
 
@@ -355,8 +353,9 @@ truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t 
     return status;
 }
 
-/* Sends the commit once (libmongoc may send it twice). Sets `*again` if another message may reveal
- * the outcome. */
+/* Sends the commit once (libmongoc may send it twice). Sets `*lost` if a reply was lost; the caller
+ * passes it on, because after a lost reply a later refusal proves nothing. Sets `*again` if another
+ * message may reveal the outcome. Returns UNKNOWN if it is unknown. */
 static truce_status commit_once(struct mongo_transaction *transaction, bool *lost, bool *again,
                                 bson_error_t *error)
 {
@@ -588,8 +587,9 @@ truce_status truce__mongo_transaction_write(struct mongo_transaction *transactio
                                             truce_write_outcome *outcomes, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    /* Each write has its own message, so that a failure names its write: the transaction cannot run
-     * again. */
+    /* Each update and remove has its own message, so that a failure names its write: the
+     * transaction cannot run again. Neighboring inserts of one collection share a message, whose
+     * reply names the insert that failed. */
     bool together = false;
 
     for (size_t sent = 0; sent < count && !status;)
@@ -603,8 +603,8 @@ truce_status truce__mongo_transaction_write(struct mongo_transaction *transactio
 }
 
 /* Runs the transaction. If `*together` is set, several writes may share a message. If the function
- * clears it, the transaction must run again with one message for each write, to find the write that
- * matched nothing. */
+ * clears it, the transaction must run again with one message for each update and remove, to find
+ * the one that matched nothing. */
 static truce_status transaction_attempt(struct mongo_store *store, const truce_write *writes,
                                         size_t count, const truce_bulk_options *options,
                                         bool *together, truce_write_outcome *outcomes,
@@ -635,7 +635,7 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
 }
 
 /* Makes an attempt with few messages. If it does not show which write failed, makes another with
- * one message for each write. */
+ * one message for each update and remove. */
 static truce_status transaction_try_attempts(struct mongo_store *store, const truce_write *writes,
                                              size_t count, const truce_bulk_options *options,
                                              truce_write_outcome *outcomes, bson_error_t *error)
@@ -651,7 +651,8 @@ static truce_status transaction_try_attempts(struct mongo_store *store, const tr
     return transaction_attempt(store, writes, count, options, &together, outcomes, error);
 }
 
-/* Creates the collections that the writes may insert into, outside of any transaction. */
+/* Creates the collections that the writes may insert into, outside of any transaction: MongoDB
+ * before 4.4 cannot create one within a transaction. */
 static truce_status make_collections(struct mongo_store *store, const truce_write *writes,
                                      size_t count, bson_error_t *error)
 {

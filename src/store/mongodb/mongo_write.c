@@ -190,8 +190,8 @@ static truce_status take_modified(const bson_t *reply, const truce_modify_option
     return TRUCE_OK;
 }
 
-/* Sends one message. Sets `*again` if the call must be repeated, because the write conflicted or
- * the shard key of the collection has changed. */
+/* Sends one message. Sets `*again` if the call must be repeated, because the write conflicted, the
+ * document changed after its shard key was read, or the shard key of the collection has changed. */
 static truce_status modify_once(struct mongo_store *store, const char *collection,
                                 const bson_t *filter, const bson_t *update,
                                 const truce_modify_options *options, bson_t *document,
@@ -613,8 +613,8 @@ static enum mongo_kind mongo_write_kind_of(const struct mongo_batch *batch)
     return batch->session ? MONGO_STATEMENT : MONGO_WRITE;
 }
 
-/* Reads the counts of a message with one statement, limited to plausible values. Returns NOT_FOUND
- * if nothing matched, or UNKNOWN if a lost message may have matched. */
+/* Reads the counts of a message with one statement, limited to plausible values. If nothing
+ * matched, returns OK, or UNKNOWN if a lost message may have matched. */
 static truce_status take_counts(const struct mongo_batch *batch, const bson_t *reply,
                                 truce_write_result *result, bson_error_t *error)
 {
@@ -713,8 +713,9 @@ static void mongo_write_take_each(const truce_write *write, truce_write_result *
         result->modified = 1;
 }
 
-/* Fails a message of which not all statements found their documents, because it is unknown which
- * did. Fails with UNKNOWN if the message may have been sent twice. */
+/* Clears the results of a message of which not all statements changed a document, because it is
+ * unknown which did. Returns `refused` if it is a failure, UNKNOWN if the message may have been
+ * sent twice, and otherwise OK: the caller sees `*batch->all`. */
 static truce_status not_all(const struct mongo_batch *batch, truce_status refused)
 {
     truce_write_outcome *first = &batch->outcomes[0];

@@ -14,7 +14,8 @@ struct entry {
     struct buffer key;
     /* The document in the view, or NULL if the view does not have it. */
     bson_t *base;
-    /* The number of the write that added the entry. */
+    /* The number of the write that added the entry. The commit sets it to UINT64_MAX if the scratch
+     * has the document. */
     uint64_t since;
     /* The size of the document in the scratch in bytes, or 0 if it was removed. */
     uint32_t size;
@@ -44,7 +45,8 @@ struct collection_part {
     /* The recorded reads of the collection. */
     struct read *reads;
     uint32_t reads_count;
-    /* Whether there were too many reads to record. Then nothing in the collection may change. */
+    /* Whether there were too many reads to record, or a read of a part of an index. Then nothing in
+     * the collection may change. */
     bool whole;
     /* Whether the transaction has created the collection, which the view does not have. */
     bool made;
@@ -68,7 +70,7 @@ struct overlay {
     struct collection_part *parts;
     /* The number of writes that have begun. */
     uint64_t writes;
-    /* The bytes and the number of the documents of all entries. */
+    /* The number of entries, and the bytes of their documents in the view and in the scratch. */
     size_t bytes, documents;
     /* The number of these bytes that are counted in options.total. */
     size_t counted;

@@ -32,8 +32,8 @@ static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t
 static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
                                          truce_write_outcome *outcome, bson_error_t *error);
 
-/* Builds a filter for every document that may have the key. look_at ignores the documents that do
- * not have it. */
+/* Builds a filter for every document that may have the key. overlay_check_unique ignores the
+ * documents that do not have it. */
 static void unique_filter_of(const struct unique_key *key, bson_t *filter)
 {
     bson_t both;

@@ -585,7 +585,8 @@ static void commit_release(struct differences *differences)
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
-/* Reads the documents of the scratch, and marks their entries with the number of the write. */
+/* Reads the documents of the scratch, marks their entries (`since` is UINT64_MAX), and adds those
+ * that differ from the view. */
 static truce_status find_present(struct overlay *overlay, struct collection_part *part,
                                  struct differences *differences, bson_error_t *error)
 {
@@ -742,7 +743,7 @@ static void commit_add_reads(const struct collection_part *part, truce_read_chec
 {
     for (const struct read *read = part->reads; read; read = read->next) {
         if (!read->ended && !read->count)
-            /* The transaction has read nothing in the collection. */
+            /* No document was read by this cursor. */
             continue;
         checks[(*count)++] = (truce_read_check){
             .collection = part->name,
