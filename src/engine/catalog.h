@@ -78,10 +78,13 @@ void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UU
 /* Loads the catalog from the snapshot or transaction of `kv`. The caller gets one reference. */
 truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog **catalog,
                                  bson_error_t *error);
+/* Adds a reference, which the caller releases. */
 struct catalog *truce__catalog_hold(struct catalog *catalog);
 /* Releases one reference; the last one frees the catalog. NULL is allowed. */
 void truce__catalog_release(struct catalog *catalog);
 
+/* Find a collection or an index by its name or its number. Return NULL if it does not exist. The
+ * result is valid while the caller has a reference to the catalog. */
 const struct collection *truce__catalog_find(const struct catalog *catalog, const char *name);
 const struct collection *truce__catalog_find_id(const struct catalog *catalog, int64_t id);
 const struct index *truce__collection_index(const struct collection *collection, const char *name);

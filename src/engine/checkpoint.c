@@ -307,6 +307,8 @@ static bool is_long(const struct checkpointer *checkpointer)
     return log_pages(checkpointer) >= atomic_load(&checkpointer->due);
 }
 
+/* Warns that the log has passed the length at which a checkpoint was due, and names the likely
+ * reason. */
 static void note_growth(const struct checkpointer *checkpointer)
 {
     const struct durable *durable = checkpointer->writer->durable;

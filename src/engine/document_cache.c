@@ -277,6 +277,8 @@ static struct entry *cache_add(struct shard *shard, const struct name *name)
     return entry;
 }
 
+/* Replaces the body of an entry; an empty body means none. Uses the memory of the old body again
+ * unless it is too small or more than twice as large. Called under the mutex of the shard. */
 static void set_body(struct shard *shard, struct entry *entry, int64_t row, struct bytes body)
 {
     shard->bytes -= entry->body_room;

@@ -121,6 +121,8 @@ struct query_context truce__engine_context(struct engine *engine, struct arena *
 uint64_t truce__engine_structure(struct engine *engine);
 /* Returns a number of the committed data as truce__store_version does. */
 uint64_t truce__engine_version(struct engine *engine);
+/* Has the contract of truce_wait. Also fails with INVALID for a read-only reader and for a view,
+ * which have no lock file. */
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error);
 

@@ -48,9 +48,7 @@ bool truce__helpers_run(struct helpers *helpers, void (*run)(void *arg), void *a
 void truce__helpers_lend(struct helpers *helpers, struct buffer *buffer);
 void truce__helpers_take_back(struct helpers *helpers, struct buffer *buffer);
 
-/* Returns whether a helper may continue; helpers call this again and again. Returns false if there
- * is more work than processors, or if other threads need the helper's processor; then no helper
- * starts for a while. `*work` is zeroed at the beginning. */
+/* The work of a helper so far, zeroed at the beginning. */
 struct helper_work {
     bool begun;
     /* The parts of the helper's work, and those during which the system preempted it. */
@@ -58,6 +56,9 @@ struct helper_work {
     /* The thread's count of preemptions at the last call. */
     long switches;
 };
+/* Returns whether a helper may continue. The helper calls this before each part of its work.
+ * Returns false if there is more work than processors, or if other threads need the helper's
+ * processor. In the second case no helper starts for a while. */
 bool truce__helpers_go_on(struct helpers *helpers, struct helper_work *work);
 
 #endif

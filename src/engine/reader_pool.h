@@ -78,6 +78,8 @@ struct readers {
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
                          int64_t busy_timeout_ms, struct durable *durable, struct seen *seen,
                          struct page_cache *pages, struct read_only_reader *read_only_reader);
+/* Ends the resting snapshots and closes all connections. Called when no slot is taken and no
+ * snapshot is kept. */
 void truce__readers_release(struct readers *readers);
 
 /* Returns a reader in a snapshot of current data, all of it durable unless `early`, with the

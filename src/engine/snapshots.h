@@ -72,6 +72,8 @@ struct snapshots {
     pthread_t thread;
 };
 
+/* Initializes the registry. `readers` and `lock` belong to the caller. The limits are the defaults
+ * of snapshots; a limit of 0 means that of base/limits.h. */
 void truce__snapshots_init(struct snapshots *snapshots, struct readers *readers, struct lock *lock,
                            const struct snapshot_limits *limits);
 /* Ends the thread and releases the registry. Called when no snapshot is kept any more. */
@@ -89,6 +91,7 @@ bool truce__snapshots_room(struct snapshots *snapshots);
 truce_status truce__snapshot_register(struct snapshots *snapshots, struct reader *reader,
                                       const struct snapshot_limits *limits,
                                       struct snapshot **snapshot, bson_error_t *error);
+/* Adds a reference, which the caller releases. */
 struct snapshot *truce__snapshot_hold(struct snapshot *snapshot);
 /* Releases one reference of a snapshot. The last holder ends the snapshot. NULL is allowed. */
 void truce__snapshot_release(struct snapshot *snapshot);
@@ -107,6 +110,8 @@ struct snapshot_facts {
     /* Whether the snapshot was ended, so that its reads fail. */
     bool ended;
 };
+/* Reads the facts. Waits while another thread has entered the snapshot, so a thread that has
+ * entered it must not call this function. */
 void truce__snapshot_check(struct snapshot *snapshot, struct snapshot_facts *state);
 
 #endif

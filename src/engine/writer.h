@@ -133,9 +133,12 @@ struct writer {
     bool rehearses;
 };
 
+/* Initializes the writer. The connection and the other parts belong to the caller and must outlive
+ * the writer. */
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
                         struct durable *durable, struct cache *cache, struct hints *hints,
                         struct seen *seen);
+/* Frees what the writer has allocated. Called when no operation is queued. */
 void truce__writer_release(struct writer *writer);
 
 /* Runs the operation, alone or in a group. Returns when it is durable (or visible, if it is relaxed

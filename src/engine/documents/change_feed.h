@@ -68,6 +68,8 @@ struct feed_fact {
     const bson_t *what, *before;
 };
 
+/* Writes the entry of a change of a collection, an index, or a database. Does nothing if there is
+ * no feed, or if it omits the collection. A status other than OK is that of the transaction. */
 truce_status truce__feed_report_fact(struct writer *writer, const struct feed_fact *fact,
                                      bson_error_t *error);
 /* Writes the entry of a collection that was just created, with its options. Pointers into the
@@ -181,6 +183,7 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
 /* The point of a token whose entry has a single event, which was sent. */
 #define FEED_TOKEN_EVENT 1
 
+/* Writes the resume token of a position as hexadecimal digits. */
 void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t point,
                        char text[FEED_TOKEN_TEXT]);
 

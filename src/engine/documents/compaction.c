@@ -341,6 +341,7 @@ static void report_reads(const struct lock *lock, truce_compact_report *report)
     }
 }
 
+/* Frees the list of tables and completes the report, also after a failure. */
 static void compaction_end(struct compaction *compaction, truce_status status)
 {
     truce_compact_report *report = compaction->report;

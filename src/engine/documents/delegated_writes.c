@@ -618,6 +618,8 @@ static struct write_op *open_modify(void *arg, struct bytes request)
     return NULL;
 }
 
+/* Appends the outcome and the document to the answer. Returns DELEGATED_NOT if the operation would
+ * take too long here; the process that published it then executes it. */
 static enum delegated answer_modify(const struct write_op *op, struct buffer *answer)
 {
     const struct modify *modify = (const struct modify *)op;

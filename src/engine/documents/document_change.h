@@ -36,6 +36,7 @@ truce_status truce__change_upsert(struct writer *writer, const char *collection,
                                   const struct compiled *compiled, struct query_context *context,
                                   bson_t *made, truce_write_result *result, bson_error_t *error);
 
+/* Removes a document. `item` comes from truce__select. Adds to the counts of `result`. */
 truce_status truce__change_remove(struct writer *writer, const char *collection,
                                   const struct gathered *item, truce_write_result *result,
                                   bson_error_t *error);

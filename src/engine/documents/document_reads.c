@@ -427,6 +427,7 @@ static truce_status next_in_batch(struct read_cursor *cursor, bool *end, bson_er
     return TRUCE_OK;
 }
 
+/* Unpacks the next document of the sorter, after the documents to skip. */
 static truce_status next_in_sorter(struct read_cursor *cursor, bool *end, bson_error_t *error)
 {
     const void *packed = NULL;

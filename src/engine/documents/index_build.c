@@ -110,6 +110,8 @@ static truce_status add_to_chunk(struct chunk *chunk, const struct kv_cursor *cu
     return TRUCE_OK;
 }
 
+/* Reads the documents after the row `after` into the chunk, which the caller releases, also on
+ * failure. Sets chunk->last if none follow. */
 static truce_status build_read_chunk(struct kv *kv, int64_t table, int64_t after,
                                      struct chunk *chunk, bson_error_t *error)
 {
@@ -236,6 +238,7 @@ static truce_status find_built(struct build *build, struct writer *writer,
                        build->spec->name, build->collection);
 }
 
+/* Changes the state of the index in the catalog. Fails with CONFLICT if the index was dropped. */
 static truce_status build_change_state(struct build *build, struct writer *writer,
                                        enum index_state state, bson_error_t *error)
 {

@@ -146,6 +146,8 @@ static truce_status documents_prepare(const struct change *change, bson_error_t 
 
 /* ---- changes -------------------------------------------------------------------------------- */
 
+/* Deletes the entries for keys that only the document before the change has, and inserts those for
+ * keys that only the document after it has. */
 static truce_status write_keys(const struct change *change, const struct index *index,
                                const struct key_change *keys, bson_error_t *error)
 {
@@ -172,6 +174,8 @@ static truce_status write_all_keys(const struct change *change, bson_error_t *er
     return status;
 }
 
+/* Adds bits to the multikey_fields of an index in the catalog. Pointers into the loaded catalog are
+ * invalid afterwards, unless the caller holds a reference to it. */
 static truce_status note_multikey(struct writer *writer, const char *name, int64_t id,
                                   uint32_t fields, bson_error_t *error)
 {

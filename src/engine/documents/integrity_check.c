@@ -93,6 +93,8 @@ static void integrity_report(struct integrity *examine, const char *rule, const 
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
+/* Reads a page of the file up to LOOKS times, until its checksum is right: a checkpoint may be
+ * writing it. `*there` is false after the end of the file. */
 static truce_status integrity_check_page(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                          bson_error_t *error)
 {

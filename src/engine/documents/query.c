@@ -20,7 +20,8 @@
 #include "base/assert.h"
 #include "query/match/match_plain.h"
 
-/* The number of rows or entries that are examined before the query releases its snapshot. */
+/* The number of rows or entries that one part examines. After the first part, the query leaves its
+ * slot of the pool. */
 #define SNAPSHOT_ENTRIES 4096
 
 static void gather_add(struct gather *gather, const struct found *found);

@@ -129,6 +129,8 @@ static void keep_better(struct candidate *best, struct candidate *other)
     *best = *other;
 }
 
+/* Finds the index with the highest score among those that are ready and not hidden. The score of
+ * `best`, which the caller releases, is 0 if no index can serve the query. */
 static void find_best(const struct collection *collection, const struct conditions *conditions,
                       const struct sort *sort, struct candidate *best)
 {
@@ -668,6 +670,8 @@ static bool is_simple(const struct match_node *root)
     return true;
 }
 
+/* Returns whether a partial index contains all documents that match: each part of its filter must
+ * follow from a condition of the query. */
 static bool serves_partial(const struct index *index, const struct conditions *conditions)
 {
     const struct match_node *root = truce__match_root(index->spec.partial);

@@ -172,6 +172,8 @@ static void ahead_learn(struct ahead *ahead, const struct slice *slice)
         ahead->position = (slice->beyond - 1) / ahead->width * ahead->width;
 }
 
+/* Makes the slice ready that the thread has read. The thread gets the buffer of the shared slice in
+ * exchange for its own. */
 static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
 {
     struct slice *shared = slice_of(ahead, reading->number), *own = &reading->slice;

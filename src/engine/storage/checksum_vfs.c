@@ -15,8 +15,8 @@
  *  1. A page that was written through this VFS and is read as it was written passes.
  *  2. A page with one changed aligned word of 8 bytes never passes; any other change passes once in
  *     2^64. The sum includes the page number, so a page in the place of another one fails, too.
- *  3. The sum covers the bytes in the file, KV_MAGIC included. Page 1 of another kind of file is
- *     SQLITE_NOTADB.
+ *  3. The sum covers the bytes in the file, with the first bytes of a truce store (file_magic.c).
+ *     Page 1 of another kind of file is SQLITE_NOTADB.
  *  4. A page that fails is SQLITE_IOERR_DATA, and nothing of it is used.
  *
  * The sum has four lanes of 64 bits. Each is a chain of steps that are bijections of both the lane

@@ -41,6 +41,7 @@ struct durable {
  * the lock has no page (on read-only media), everything counts as durable. */
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
                          const struct notices *notices);
+/* Closes the log. Called when no thread syncs or waits. */
 void truce__durable_release(struct durable *durable);
 
 /* Opens the log, which must exist. Without this call the first sync opens it. */

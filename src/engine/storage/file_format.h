@@ -12,9 +12,9 @@
  * The format of the file: an SQLite database in WAL mode, with three differences that prevent other
  * SQLite programs from opening it. The VFS translates the bytes when it reads and writes them.
  *
- *     the file, byte 0     KV_MAGIC replaces "SQLite format 3" and the page size. Another program
- *                          reports that the file is not a database. It also reads a wrong page
- *                          size, so that even a single call for a checkpoint fails.
+ *     the file, byte 0     "truce store" and a wrong page size replace "SQLite format 3" and the
+ *                          page size (file_magic.c). Another program reports that the file is not a
+ *                          database. Even a single call for a checkpoint fails.
  *     the log, page 1      the same bytes, because other programs would read page 1 from the log
  *     the log, byte 4      KV_LOG_VERSION, with a valid checksum. Another program neither opens nor
  *                          removes a log of an unknown version.

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+/* Reads the facts by statx(2). For an open descriptor, `directory` is the descriptor, `path` is "",
+ * and the flags contain AT_EMPTY_PATH. */
 static bool file_id_identify(int directory, const char *path, int flags, struct file_facts *facts)
 {
     const unsigned mask = STATX_INO | STATX_BTIME | STATX_SIZE;

@@ -92,7 +92,7 @@ bool truce__log_identity_lost_name(struct lock *lock, struct kv *kv);
 
 /* Checks, before a process that is alone opens the file, that the log belongs to it. The path leads
  * to the file that was open last. Fails with CORRUPT if the log is not the one that was open last,
- * or if it is missing although it has the last commits. */
+ * or if a frame of the last commits is missing or damaged. */
 truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error);
 
 /* Checks that the connection found all commits in the log that were recorded, before they are

@@ -88,6 +88,8 @@ static bool fork_guard_enter_sqlite(void)
     return true;
 }
 
+/* Locks the mutex until the fork has ended, and tries to lock the mutexes of SQLite. `calm` is
+ * false if another thread is inside SQLite or opens a file for too long. */
 static void fork_guard_before_fork(void)
 {
     const struct timespec nap = {0, FORK_NAP_NS};

@@ -12,6 +12,7 @@ struct file_id;
 /* Opens a file as open(2) does, close-on-exec and never as a standard descriptor. The descriptor is
  * closed in forked children as well. */
 int truce__fork_guard_open(const char *path, int flags, unsigned mode);
+/* Closes a descriptor that truce__fork_guard_open returned. */
 void truce__fork_guard_close(int descriptor);
 
 /* Fails with INVALID in a forked child that cannot open this file. `id` is NULL if the file does

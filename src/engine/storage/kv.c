@@ -750,6 +750,8 @@ static void statement_make_room(struct kv *kv)
     bson_free(old);
 }
 
+/* Returns the prepared statements of a table. Adds an entry without statements if the table has no
+ * entry yet. */
 static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
 {
     uint32_t at;
@@ -765,6 +767,8 @@ static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
     return kv->tables[at];
 }
 
+/* Reads the root page of a table from the schema. Returns 0 if that fails: SQLite then finds the
+ * rows, or the error. */
 static uint32_t kv_read_root(struct kv *kv, char kind, int64_t table)
 {
     uint32_t root = 0;

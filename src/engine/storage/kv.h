@@ -59,6 +59,7 @@ static inline struct bytes kv_body(const bson_t *document)
  * release, and with CORRUPT if it is an SQLite file of another program. */
 truce_status truce__kv_open(const char *path, unsigned flags, int64_t busy_timeout_ms,
                             struct kv **kv, bson_error_t *error);
+/* Closes the connection, which is in no snapshot and no transaction. */
 void truce__kv_close(struct kv *kv);
 
 /* Sets whether closing a writer, if it is the last connection to the file, may checkpoint and
@@ -382,6 +383,8 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
  * returns it. */
 truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
                                   bson_error_t *error);
+/* Replace the body of a row, and delete a row. Both fail with CORRUPT if the row does not exist:
+ * the caller has read it in this transaction, so the tree is out of order. */
 truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, struct bytes body,
                                   bson_error_t *error);
 truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);

@@ -47,7 +47,7 @@ enum kv_direct_end truce__kv_direct_each(struct kv *kv, int64_t table, int64_t a
 bool truce__kv_direct_key(struct kv *kv, int64_t table, struct bytes key, int64_t *row);
 
 /* Begins a walk over the entries of a table of keys after (key, row). Returns false if SQLite must
- * make the walk, because the connection already has one. */
+ * make the walk, for example because the connection already has one. */
 bool truce__kv_direct_walk(struct kv *kv, int64_t table, struct bytes key, int64_t row);
 /* Moves to the next entry. Its key is borrowed until the next call for the walk. */
 enum kv_direct_end truce__kv_direct_walk_next(struct kv *kv, struct bytes *key, int64_t *row);

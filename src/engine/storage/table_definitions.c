@@ -32,6 +32,8 @@ static const char *schema_text_of(sqlite3_stmt *statement, int column)
     return text ? text : "";
 }
 
+/* Returns whether an entry of the schema is a table with exactly the definition that truce writes,
+ * or belongs to the statistics of ANALYZE. */
 static bool schema_is_ours(const char *type, const char *name, const char *text)
 {
     char expected[KV_DEFINITION_BYTES];

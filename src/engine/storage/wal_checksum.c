@@ -54,6 +54,9 @@ static void make_factors(void)
         factors[i] = factors[i + 1] + factors[i + 2];
 }
 
+/* Adds a page of WORDS words by the two sums of the essay. Multiplies eight words at once, each
+ * with its number of Fibonacci. `first` is the sum of word(k) F(n - k - 1), and `second` that of
+ * word(k) F(n - k). */
 __attribute__((target("avx2"))) static void checksum_add_page(uint32_t sum[2], const uint8_t *page)
 {
     checksum_words words, with, first = {0}, second = {0};

@@ -803,6 +803,8 @@ static int kv_wal_open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *fi
     return SQLITE_OK;
 }
 
+/* Registers the VFS: a copy of the default one that opens logs and databases in its own way. Its
+ * file objects have room for both kinds. */
 static void make_vfs(void)
 {
     real_vfs = sqlite3_vfs_find(NULL);

@@ -218,9 +218,10 @@ struct lock {
 
 /* Opens the file, creates it if it is missing, and registers this process as present. `path` is the
  * path of the database. On success the process holds the entry lock until truce__lock_admit: no
- * other process enters or leaves. Fails with LOCKED after the deadline (monotonic nanoseconds).
- * Fails with CORRUPT if the file is not the lock file of this store, or if other processes use
- * another lock file for it. Sets `*denied` if the file may not be written or created. */
+ * other process enters or leaves. Fails with LOCKED after the deadline (monotonic nanoseconds), or
+ * if another version of truce uses the file. Fails with CORRUPT if the file is not a lock file of
+ * truce, or if it was damaged while other processes use it. Sets `*denied` if the file may not be
+ * written or created. */
 truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
                                bool *denied, bson_error_t *error);
 
@@ -256,6 +257,8 @@ bool truce__lock_leave(struct lock *lock, int64_t deadline_ns);
 /* Returns whether another process has the store open now. */
 bool truce__lock_is_shared(const struct lock *lock);
 
+/* Unmaps the page, closes the file, and so releases every lock on it except the claims. Called when
+ * the write lock is not held. */
 void truce__lock_close(struct lock *lock);
 
 /* Fails with CORRUPT if another program has truncated the lock file, written into the database, or
@@ -269,6 +272,7 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error);
 
 /* ---- the lock (write_lock.c) ----------------------------------------------------------------- */
 
+/* Returns whether the flag is set that interrupts all waiting threads of the store. */
 bool truce__lock_interrupted(const struct lock *lock);
 
 /* Acquires the lock, alternating with other processes (write_lock.c). One thread at a time. Fails
@@ -296,6 +300,7 @@ truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error);
 int truce__lock_claim(const struct lock *lock, int64_t number);
 /* Releases the claim. -1 is allowed. */
 void truce__lock_disclaim(int claim);
+/* Returns whether any process, this one included, has claimed the number. */
 bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
 
 #endif
