@@ -59,6 +59,7 @@ struct number {
     double value;
 };
 
+/* Prints a row of numbers, and adds it to the document of the results. */
 static void add_figure(const char *target, const char *what, const struct number *numbers,
                        int count)
 {
@@ -220,6 +221,7 @@ static void growth_report(truce_store *store)
     (void)report_once(store);
 }
 
+/* Starts a process that calls `reads` until it is killed. Gives it 300 ms to begin. */
 static pid_t start_reader(const char *path, void (*reads)(truce_store *store))
 {
     pid_t pid;
@@ -263,6 +265,7 @@ static const struct beside {
     {"after it", NULL},
 };
 
+/* Measures increments while a reader runs. Returns false if the side has failed. */
 static bool run_beside(struct side_process *side, const struct bench_target *target,
                        const struct beside *beside, int64_t *changed)
 {
@@ -322,6 +325,8 @@ static _Noreturn void open_again(const char *path, double *times, int64_t change
     _exit(0);
 }
 
+/* Kills the side in a round of increments, and measures how long another process needs to open the
+ * file, to read, and to write. */
 static void growth_crash(struct side_process *side, const struct bench_target *target,
                          int64_t changed)
 {

@@ -70,6 +70,7 @@ static bson_t *growth_make_done(struct growth *growth)
     return done;
 }
 
+/* Inserts done jobs directly into the collection of the queue, in bulk. */
 static void add_done(struct growth *growth)
 {
     truce_write *writes = bson_malloc0(BATCH * sizeof *writes);
@@ -211,6 +212,7 @@ static void *call(void *arg)
     return NULL;
 }
 
+/* Runs the function in `count` threads, and prints its rate and its latencies. */
 static void queue_growth_measure(struct growth *growth, const char *name, operation *function,
                                  int count)
 {
@@ -251,6 +253,7 @@ static void queue_growth_check(struct growth *growth)
     bson_destroy(undone);
 }
 
+/* Measures a queue with that many done jobs. */
 static void one_size(int64_t done)
 {
     const truce_queue_options options = {.queue = "jobs", .keep_ms = -1, .lease_ms = 3600000};

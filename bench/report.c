@@ -285,6 +285,7 @@ static void append_writes(bson_t *document, const struct bench_writes *writes)
     BSON_APPEND_DOUBLE(document, "locked_us_a_group", quotient(writes->held_us, writes->groups));
 }
 
+/* Appends a figure. One that is not valid has only the reason. */
 static void append_figure(bson_t *document, const struct figures *figures,
                           const struct figure *figure)
 {

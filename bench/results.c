@@ -131,6 +131,7 @@ const struct result *results_find(const struct results *results, const struct re
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
+/* Reads a row of growth: the fields that identify it, and the first four numbers. */
 static void read_grown(const bson_iter_t *iter, struct grown *grown)
 {
     int count = 0;

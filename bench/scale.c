@@ -212,6 +212,7 @@ static void add_to_set(struct crowd *crowd, int number)
     bson_destroy(element);
 }
 
+/* Repeats the operation of the crowd until its end, and counts. */
 static void *run_member(void *arg)
 {
     struct member *member = arg;
@@ -300,6 +301,8 @@ static const int trips_ms[] = {1, 10, 50};
 /* The time that the network really adds to a round trip with each of these delays. */
 static int64_t added_ns[3];
 
+/* Learns the costs of the operation without a delay. Then prints for each delay the rate by the
+ * model, the measured rate, and the difference. */
 static void compare_one(struct crowd *crowd, const struct scale_operation *one, const char *name)
 {
     static const int callers[] = {1, CALLERS};

@@ -34,6 +34,7 @@ static void delay_sleep_until(uint64_t ns)
         ;
 }
 
+/* Copies the bytes of one direction. Holds each piece back for half of the round trip. */
 static void *run_pump(void *arg)
 {
     struct pump pump = *(struct pump *)arg;

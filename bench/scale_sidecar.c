@@ -143,6 +143,7 @@ static void *sidecar_run(void *arg)
     return NULL;
 }
 
+/* Returns the operations per second of that many callers. */
 static double sidecar_rate(bool direct, int callers, double seconds)
 {
     uint64_t begun = bench_now_ns();
@@ -191,6 +192,7 @@ static pid_t sidecar_start(const char *program, const char *uri, int *port)
     return child;
 }
 
+/* Empties the database, and inserts the documents and accounts of the operations. */
 static void sidecar_fill(void)
 {
     sidecar.direct = true;
@@ -261,6 +263,8 @@ static double sidecar_seconds(int messages, int trip_ms)
     return seconds > bench_seconds() ? seconds : bench_seconds();
 }
 
+/* Learns the costs of the operation without a delay. Then prints for each delay the rate by the
+ * model, the measured rate, and the difference. */
 static void sidecar_compare(struct scale_delay *network)
 {
     static const int callers[] = {1, CALLERS};

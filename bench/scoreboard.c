@@ -96,6 +96,7 @@ static void start_side(struct contest *contest, int i)
                      sizeof contest->why[i]);
 }
 
+/* Starts a side for each wanted form of the workload and each target that runs. */
 static void start_sides(struct contest *contest)
 {
     struct board *board = contest->board;
@@ -158,6 +159,8 @@ static void end_side(struct contest *contest, int i)
     contest->sides[i] = NULL;
 }
 
+/* Runs one round of a side, in a new process if the workload needs a fresh one. A side that has
+ * failed is not run again. */
 static void run_side(struct contest *contest, int side, int number, struct figure *figure)
 {
     const struct bench_round *round;
@@ -204,6 +207,7 @@ static int scoreboard_choose(const struct contest *contest, int number,
     return count;
 }
 
+/* Runs the rounds with that many callers. In each round, another side is the first one. */
 static void scoreboard_run_rounds(struct contest *contest, int callers)
 {
     const struct conditions *conditions = &contest->board->conditions;

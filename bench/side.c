@@ -103,6 +103,8 @@ _Noreturn void side_cannot(const char *why)
 
 /* ---- callers --------------------------------------------------------------------------------- */
 
+/* Calls the operation until the crowd stops. Each call is timed from the end of the previous
+ * one. */
 static void *call_often(void *arg)
 {
     struct caller *caller = arg;
@@ -268,6 +270,8 @@ static void side_count_writes(struct bench_side *side, struct bench_writes *writ
         side->target->kind->count(side, writes);
 }
 
+/* Runs all callers for the time of the round, and stores the sums of their calls and the used
+ * resources in the shared memory. */
 static void run_round(struct bench_side *side, struct shared *shared, struct caller *callers,
                       const struct order *order)
 {
@@ -326,6 +330,7 @@ static void bench_side_use(struct bench_side *side, const struct bench_workload 
     side->state = map_shared(workload->state_size + 1);
 }
 
+/* Executes an order. An order for another workload or form changes the side first. */
 static void obey(struct bench_side *side, struct shared *shared, struct caller *callers,
                  const struct order *order)
 {
@@ -353,6 +358,8 @@ static void obey(struct bench_side *side, struct shared *shared, struct caller *
     }
 }
 
+/* Runs the process of a side: opens the target, sets up the workload, and executes orders until
+ * END. */
 static _Noreturn void be_side(struct bench_side *side, struct shared *shared, int orders,
                               int answers)
 {
@@ -392,6 +399,8 @@ static _Noreturn void be_side(struct bench_side *side, struct shared *shared, in
 
 /* ---- the harness's end ----------------------------------------------------------------------- */
 
+/* Waits for the answer of a side. If none comes in time, kills the side. Returns false with the
+ * reason if it does not answer. */
 static bool side_answered(struct side_process *side, char *why, size_t size)
 {
     struct pollfd waited = {.fd = side->answers, .events = POLLIN};

@@ -126,6 +126,8 @@ static int64_t two_documents_sqlite(struct bench_call *call)
     return 1;
 }
 
+/* Increments both counters in a transaction of Redis. Returns false if another client changed one
+ * of them in the meantime. */
 static bool try_redis(struct redis *redis, const struct pair *pair)
 {
     int64_t counters[2];

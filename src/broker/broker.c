@@ -73,6 +73,8 @@ static truce_status address_read_query(char *text, bson_t *query, bson_error_t *
     return TRUCE_OK;
 }
 
+/* Splits the path at "/" and decodes its segments in place. Fails with INVALID if it has too many,
+ * or one is not UTF-8. */
 static truce_status address_read_path(char *text, struct broker_address *address,
                                       bson_error_t *error)
 {
@@ -93,6 +95,8 @@ static truce_status address_read_path(char *text, struct broker_address *address
     return TRUCE_OK;
 }
 
+/* Reads [USER[:PASSWORD]@]HOST[:PORT] in place. A host with a comma is a list whose elements have
+ * their own ports, so `port` stays 0. */
 static truce_status address_read_host(char *text, struct broker_address *address,
                                       bson_error_t *error)
 {

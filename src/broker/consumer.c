@@ -415,6 +415,8 @@ static bool consumer_is_definite(truce_status status)
            status == TRUCE_NOT_FOUND || status == TRUCE_REFUSED || status == TRUCE_EXPIRED;
 }
 
+/* Commits `count` items from number `first` on. If the commit fails because of its content, commits
+ * its halves, and a single item again as a reject. Returns any other failure. */
 static truce_status consumer_commit_part(struct consumer *consumer, size_t first, size_t count,
                                          bson_error_t *error)
 {
@@ -557,6 +559,8 @@ static truce_status consumer_publish_rejects(struct consumer *consumer, bson_err
     return status || !any ? status : consumer->ops->confirm(consumer->publisher, 30000, error);
 }
 
+/* Adds the outcomes of the batch to the counts, and notes each reject. Called after the
+ * acknowledgement. */
 static void consumer_count(struct consumer *consumer)
 {
     truce_consume_counts *counts = &consumer->counts;
@@ -595,6 +599,8 @@ static truce_status consumer_check_sizes(struct consumer *consumer, bson_error_t
     return TRUCE_OK;
 }
 
+/* Maps, commits, and acknowledges the batch. After a failure, the caller drops the batch and the
+ * connection (BC3). */
 static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t *error)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
@@ -618,6 +624,8 @@ static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t
     return status;
 }
 
+/* Passes the effect of each message, or the reason of its rejection, to `on_message` (a dry run).
+ * Commits and acknowledges nothing. */
 static void consumer_show_batch(struct consumer *consumer)
 {
     for (size_t i = 0; i < consumer->count; i++) {
@@ -771,6 +779,8 @@ static truce_status consumer_receive_batch(struct consumer *consumer, int *idle_
     return status || consumer->options->dry_run ? status : consumer_housekeep(consumer, error);
 }
 
+/* Runs the loop until `stop`, `limit`, or an empty queue ends it. After a failure that a new
+ * connection may repair, connects again after growing delays; returns any other failure. */
 static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -805,6 +815,7 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
+/* Checks the options without connecting. */
 static truce_status consumer_check(const truce_consume_options *options, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_consume_options", error);
@@ -864,6 +875,8 @@ static truce_status consumer_name(struct consumer *consumer, bson_error_t *error
     return TRUCE_OK;
 }
 
+/* Allocates the arrays of a batch, compiles the id and the mapping, and opens the target.
+ * consumer_end frees all of them, also after a failure. */
 static truce_status consumer_begin(struct consumer *consumer, bson_error_t *error)
 {
     const truce_consume_options *options = consumer->options;

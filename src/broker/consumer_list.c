@@ -92,6 +92,8 @@ static void consumers_append_workers(bson_t *document, const bson_t *found,
     bson_append_array_end(document, &list);
 }
 
+/* Makes the new document from the stored one, which is empty if none exists, and a report: adds the
+ * differences of the counts, and replaces the entry of this worker. */
 static void consumers_make(const bson_t *found, const struct consumers_report *report,
                            bson_t *document)
 {

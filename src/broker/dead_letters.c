@@ -104,6 +104,7 @@ static void replay_copy_body(const bson_t *reject, struct broker_message *messag
         memcpy(message->body, bytes, size);
 }
 
+/* Returns the next reject as a message whose facts have its _id (REPLAY_FIELD). Never waits. */
 static truce_status replay_receive(void *arg, int timeout_ms, struct broker_message **message,
                                    bson_error_t *error)
 {

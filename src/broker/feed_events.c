@@ -173,6 +173,8 @@ static void feed_event_complete(struct feed_item *item, bool last)
     bson_destroy(&item->data);
 }
 
+/* Appends the event of an entry to the batch. feed_event_complete adds the data and
+ * `transactionlast` when the next entry is known. */
 static void feed_events_add(struct feed_events *changes, const struct feed_entry *entry)
 {
     struct feed_item *item;
@@ -342,6 +344,8 @@ truce_status truce__feed_events_done(struct feed_events *changes, bool ends, bso
     return status;
 }
 
+/* Fails with INVALID if the stored position belongs to another collection, or to another broker
+ * unless `from` is stored. */
 static truce_status feed_events_check_record(const struct feed_events *changes,
                                              const bson_t *record, enum truce_publish_from from,
                                              bson_error_t *error)
@@ -430,6 +434,8 @@ static void feed_events_make_source(struct feed_events *changes, const char *dat
     changes->source = (char *)out.bytes;
 }
 
+/* Reads the state of the store's feed. If the store has none and `feed_ms` is not 0, switches it
+ * on. */
 static truce_status feed_events_find_feed(struct feed_events *changes, int64_t feed_ms,
                                           struct feed_state *state, bson_error_t *error)
 {
@@ -494,6 +500,8 @@ static truce_status feed_events_begin_again(struct feed_events *changes,
     return feed_events_store(changes, error);
 }
 
+/* Finds the feed, the collection, and the position to begin at. Stores a position if no usable one
+ * exists. */
 static truce_status feed_events_begin(struct feed_events *changes,
                                       const truce_publish_options *options, bson_error_t *error)
 {

@@ -28,6 +28,7 @@ static void inbox_append_digest(bson_t *key, const struct broker_message *messag
     BSON_APPEND_UTF8(key, "sha256", text);
 }
 
+/* Checks the type of an id, and that a string or binary id has 1 to INBOX_ID_BYTES_MAX bytes. */
 static truce_status inbox_check_id(const bson_value_t *id, bson_error_t *error)
 {
     uint32_t size = 0;
@@ -114,6 +115,7 @@ truce_status truce__inbox_prepare(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* Fails with EXPIRED if the time is below the stored horizon of the consumer (BI3). */
 static truce_status inbox_check_horizon(truce_commit *commit, const char *consumer, int64_t time_ms,
                                         bson_error_t *error)
 {
@@ -216,6 +218,7 @@ struct inbox_horizon {
     int64_t ms;
 };
 
+/* Raises the horizon of a consumer; never lowers it (truce_commit_function). */
 static truce_status inbox_raise(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct inbox_horizon *horizon = arg;

@@ -91,6 +91,8 @@ static truce_status effect_target_open_set(truce_store *store, const char *name,
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
+/* Finds the handle of that kind and name, or opens it. The target owns it. Fails with LIMIT after
+ * TARGET_HANDLES_MAX handles. */
 static truce_status effect_target_handle_of(struct effect_target *target, enum handle_kind kind,
                                             const char *name, struct effect_handle **found,
                                             bson_error_t *error)
@@ -270,6 +272,7 @@ static truce_status effect_target_compile_one(struct effect_target *target,
     return status;
 }
 
+/* Compiles a target such as "queue:mail" and its mapping into the template of a list of changes. */
 static truce_status effect_target_compile(struct effect_target *target, const char *into,
                                           const bson_t *map, bool map_is_array, bson_error_t *error)
 {
@@ -597,6 +600,8 @@ static truce_status effect_next(bson_iter_t *at, bson_t *change, bool *more, bso
     return TRUCE_OK;
 }
 
+/* Checks all changes of a message without a commit: those of brokers one by one, and the others as
+ * one list of changes. */
 static truce_status effect_check(struct effect_target *target, const bson_t *changes,
                                  bson_error_t *error)
 {
@@ -654,6 +659,8 @@ void truce__effect_release(struct effect *effect)
 
 /* ---- adding an effect to a commit ------------------------------------------------------------ */
 
+/* Adds {upsert, with, version?} to the commit. Does nothing if the stored version is the same or
+ * higher. */
 static truce_status effect_add_upsert(const bson_t *change, const char *collection,
                                       truce_commit *commit, bson_error_t *error)
 {
@@ -682,6 +689,7 @@ static truce_status effect_add_upsert(const bson_t *change, const char *collecti
     return truce_commit_replace(commit, collection, bson_iter_value(&id), NULL, &with, error);
 }
 
+/* Adds {merge, with, version} to the commit. Fails with REFUSED if the merge has a conflict. */
 static truce_status effect_add_merge(struct effect_target *target, const bson_t *change,
                                      const char *collection, truce_commit *commit,
                                      bson_error_t *error)
@@ -709,6 +717,8 @@ static truce_status effect_add_merge(struct effect_target *target, const bson_t 
     return status;
 }
 
+/* Adds an operation of a set to the commit, with a number of the sequence if the mapping names
+ * one. */
 static truce_status effect_add_set(struct effect_target *target, const bson_t *change,
                                    const char *name, truce_commit *commit, bson_error_t *error)
 {

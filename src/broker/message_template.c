@@ -45,6 +45,8 @@ static truce_status template_compile_expression(struct template *node, struct va
                   : TRUCE_OK;
 }
 
+/* Compiles the fields of a document or the elements of an array. After a failure, `node` owns the
+ * children so far. */
 static truce_status template_compile_children(struct template *node, struct value value,
                                               bson_error_t *error)
 {
@@ -82,6 +84,7 @@ static bool template_only(struct value value, const char *name, struct value *on
     return !truce__fields_next(&fields);
 }
 
+/* Compiles a value: {$expr}, {$literal}, a container, "$PATH", or a constant. */
 static truce_status template_compile(struct template *node, struct value value, bson_error_t *error)
 {
     struct value only = value;

@@ -184,6 +184,8 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
     return false;
 }
 
+/* Publishes the events of the batch in order. Waits for confirms before an event whose key has an
+ * unconfirmed event (BF3). */
 static truce_status publisher_send_events(struct publisher *publisher, bson_error_t *error)
 {
     size_t count = truce__feed_events_count(publisher->changes), first = 0;
@@ -309,6 +311,8 @@ static void publisher_note_retry(const struct publisher *publisher, const char *
     publisher->options->note(text, publisher->options->arg);
 }
 
+/* Publishes batches until `stop`, or until nothing is left with `until_empty`. After a failure that
+ * a new connection may repair, connects again after growing delays; returns any other failure. */
 static truce_status publisher_run(struct publisher *publisher, bson_error_t *error)
 {
     uint32_t retry = 0;
@@ -340,6 +344,7 @@ static truce_status publisher_run(struct publisher *publisher, bson_error_t *err
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
+/* Checks the options without connecting. */
 static truce_status publisher_check(const truce_publish_options *options, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_publish_options", error);

@@ -30,6 +30,8 @@ static void openapi_append_json_type(const char *type, bool optional, bson_t *sc
         BSON_APPEND_UTF8(schema, "type", type);
 }
 
+/* Appends the JSON type of a field. An optional field also accepts null. A field of any type lists
+ * all types if it is needed, and has no `type` otherwise. */
 static void openapi_append_type(const struct operation_field *field, bool optional, bson_t *schema)
 {
     switch (field->field.type) {
@@ -273,6 +275,8 @@ static void openapi_append_watch(bson_t *paths)
     bson_destroy(item);
 }
 
+/* Appends the shared parts to which the operations refer: the parameter, the schemas, the
+ * responses, and the ways to log in. */
 static void openapi_append_components(bson_t *document)
 {
     bson_t *components = BCON_NEW(

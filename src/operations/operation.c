@@ -91,6 +91,8 @@ static truce_status operation_check_number(const struct operation_field *field, 
                          field->field.type == FIELD_DURATION ? " ms" : "", number);
 }
 
+/* Checks a field that was read: that a needed field is given, and the words or bounds of the
+ * row. */
 static truce_status operation_check_field(const struct operation_call *call, const bson_t *document,
                                           const struct operation_field *field, const void *given,
                                           bson_error_t *error)
@@ -132,6 +134,8 @@ truce_status truce__operation_fields(struct operation_call *call, const bson_t *
     return operation_read(call, document, false, fields, into, error);
 }
 
+/* Reads the fields of the rows into `given` and checks them. A FIELD_NUMBER is read as FIELD_WHOLE,
+ * because operations never round a number. */
 static truce_status operation_read_rows(struct operation_call *call, const bson_t *document,
                                         bool whole, const struct operation_field *rows, void *given,
                                         bson_error_t *error)

@@ -132,6 +132,7 @@ static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t
     return status;
 }
 
+/* Checks that the options fit together, and sets *changes to the array of changes. */
 static truce_status commit_check_commit(struct operation_call *call,
                                         const struct commit_given *given, const bson_t **changes,
                                         bson_error_t *error)
@@ -177,6 +178,8 @@ static void commit_append_left(struct operation_call *call, const char *key, bso
     bson_destroy(&record);
 }
 
+/* Runs truceCommit. Without `input`, the changes identify a commit with a key. If an earlier commit
+ * took effect under the key, the reply has its result. */
 static truce_status run_commit(struct operation_call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
 {
@@ -475,6 +478,7 @@ static const struct operation_field read_request_fields[] = {
     {GIVEN(read_request_given, id, FIELD_VALUE), "the _id", .needed = true},
     {{0}}};
 
+/* Reads the elements {collection, id}, and checks that the caller may read each collection. */
 static truce_status commit_read_requests(struct operation_call *call, const bson_t *array,
                                          truce_read_request *requests, bson_error_t *error)
 {
@@ -496,6 +500,8 @@ static truce_status commit_read_requests(struct operation_call *call, const bson
     return status;
 }
 
+/* Appends a document or null for each request. Fails with LIMIT if they exceed the size of a
+ * reply. */
 static truce_status commit_append_documents(truce_read_request *requests, uint32_t count,
                                             bson_t *reply, bson_error_t *error)
 {
@@ -677,6 +683,8 @@ static const struct operation_field sequence_fields[] = {
      1, INT64_MAX},
     {{0}}};
 
+/* Allocates numbers (`take`), raises the sequence (`raise`), or reads its last number. The row
+ * needs only the role to read, so the function checks the role to write itself. */
 static truce_status run_sequence(struct operation_call *call, const void *arg, bson_t *reply,
                                  bson_error_t *error)
 {

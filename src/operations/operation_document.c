@@ -59,6 +59,7 @@ static void free_revision(void *revision)
     truce_revision_free(revision);
 }
 
+/* Finds the handle of the collection with these options. Its key contains all options. */
 static truce_status take_revision(struct operation_call *call, const struct revision_named *given,
                                   bool writes, struct handle **handle, bson_error_t *error)
 {
@@ -235,6 +236,8 @@ static truce_status get_revision(truce_revision *revision, const bson_value_t *i
     return status;
 }
 
+/* Saves, merges, or removes, whichever field is given. Without `version`, the document must not
+ * exist. */
 static truce_status write_revision(struct operation_call *call, truce_revision *revision,
                                    const struct revision_given *given, bson_t *reply,
                                    bson_error_t *error)
@@ -492,6 +495,7 @@ static const struct operation_field conflicts_fields[] = {
     REVISION_FIELDS,
     {{0}}};
 
+/* Appends the conflicts of the cursor that fit into the reply, and omits the others. */
 static truce_status append_conflicts(struct operation_call *call, truce_cursor *cursor,
                                      bson_t *reply, bson_error_t *error)
 {
@@ -668,6 +672,7 @@ static void free_item(void *item)
     truce_item_free(item);
 }
 
+/* Checks that the request has exactly one verb, and `query` where the verb needs it. */
 static truce_status document_check_item(const struct item_given *given, bson_error_t *error)
 {
     int verbs = !!given->update + given->remove + !!given->add + !!given->replace + !!given->upsert;
@@ -705,6 +710,7 @@ static truce_status document_change_item(struct operation_call *call, truce_item
     return truce_item_upsert(item, call->commit, given->filter, given->upsert, result, error);
 }
 
+/* Finds the handle of the items with these options. Its key contains all options. */
 static truce_status document_take_item(struct operation_call *call, const struct item_given *given,
                                        struct handle **handle, bson_error_t *error)
 {

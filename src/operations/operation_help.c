@@ -71,6 +71,7 @@ static const struct operation_row *help_named(const char *name)
     return row;
 }
 
+/* Describes an operation. Fails with CommandNotFound, and a similar name if one exists. */
 static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error)
 {
     const struct operation_row *row = help_named(name);
@@ -135,6 +136,7 @@ const struct operation_row truce_help_operation = {
 
 /* ---- truceAccess ----------------------------------------------------------------------------- */
 
+/* Appends which roles the caller has, the database, and the version of truce. */
 static truce_status run_access(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {

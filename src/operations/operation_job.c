@@ -73,6 +73,7 @@ static void operation_job_give_back(truce_job *job)
         return;
 }
 
+/* Appends the claimed jobs. Requeues those that do not fit into the reply. */
 static void operation_job_append_claimed(truce_job **jobs, size_t count, bson_t *reply)
 {
     bson_t array;
@@ -94,6 +95,8 @@ static void operation_job_append_claimed(truce_job **jobs, size_t count, bson_t 
         operation_job_give_back(jobs[i]);
 }
 
+/* Claims jobs, and appends them to the reply. If none is ready and `check` is set, appends a note
+ * about an unknown queue. */
 static truce_status run_claim(struct operation_call *call, const void *arg, bson_t *reply,
                               bson_error_t *error)
 {
@@ -483,6 +486,8 @@ static truce_status job_step(truce_commit *commit, void *arg, bson_t *result, bs
                                     : TRUCE_OK;
 }
 
+/* Completes a step. If an earlier attempt has completed it, changes nothing and returns the stored
+ * result. */
 static truce_status job_run_step(struct operation_call *call, const void *arg, bson_t *reply,
                                  bson_error_t *error)
 {
@@ -589,6 +594,8 @@ static const struct operation_field wait_fields[] = {
      DURATION_MAX_MS},
     {{0}}};
 
+/* Waits for an event, by default without a limit. If the wait has not ended, fails with NOT_FOUND:
+ * the job is suspended. */
 static truce_status job_run_wait(struct operation_call *call, const void *arg, bson_t *reply,
                                  bson_error_t *error)
 {

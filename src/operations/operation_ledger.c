@@ -260,6 +260,7 @@ static truce_status operation_ledger_check_amount(const bson_t *entry, bson_erro
                          truce__value_show(truce__value_of_iter(&at), text, sizeof text));
 }
 
+/* Reads an entry {account, value, type}. The entry borrows from the memory of the call. */
 static truce_status operation_ledger_read_entry(struct operation_call *call, const bson_iter_t *at,
                                                 truce_ledger_entry *entry, bson_error_t *error)
 {
@@ -388,6 +389,8 @@ static truce_status ledger_read_posts(struct operation_call *call, const bson_t 
     return status;
 }
 
+/* Appends `results`: for each transaction its status, with `exists` and `bookedMS`, or with the
+ * `failure`. */
 static void ledger_append_posted(struct operation_call *call, const truce_ledger_result *results,
                                  uint32_t count, bson_t *reply)
 {
@@ -543,6 +546,8 @@ struct lines {
     bool more;
 };
 
+/* Appends a line of the statement. Returns false, which ends the statement, if the reply is
+ * full. */
 static bool add_line(const truce_ledger_line *line, void *arg)
 {
     struct lines *lines = arg;

@@ -157,6 +157,8 @@ static truce_status items_check_fields(const bson_t *record, const struct import
 
 /* ---- currencies and accounts of a record ----------------------------------------------------- */
 
+/* Finds the currency. If neither the ledger nor the records have it, adds it to those to be opened,
+ * or fails with INVALID if the option `open` was not given. */
 static truce_status import_currency(struct importing *importing, const char *code,
                                     struct import_name **currency, bson_error_t *error)
 {
@@ -260,6 +262,8 @@ static int items_digits_of(const char *amount)
     return point ? (int)strlen(point + 1) : 0;
 }
 
+/* Finds the currency of an entry: that of its account. An entry sets the currency of an account
+ * that has none yet. */
 static truce_status currency_of(struct importing *importing, const bson_t *entry,
                                 struct import_name **currency, bson_error_t *error)
 {
@@ -338,6 +342,8 @@ static void items_add_to(struct import_sum *sums, uint32_t *count, struct import
     sums[at].value += value;
 }
 
+/* Checks that the entries balance in each currency. `left` is the entry without an amount, or NULL;
+ * it gets the amount that balances its currency. */
 static truce_status import_balance(struct import_sum *sums, uint32_t count,
                                    truce_ledger_entry *left, const struct import_name *left_in,
                                    bson_error_t *error)
@@ -396,6 +402,8 @@ static truce_status items_leave(struct importing *importing, struct import_item 
     return status;
 }
 
+/* Reads all entries and checks their sums. At most one entry has no amount; its amount follows from
+ * the others. */
 static truce_status take_entries(struct importing *importing, struct import_item *item,
                                  bson_iter_t *entries, struct import_sum *sums, bson_error_t *error)
 {
@@ -564,6 +572,7 @@ static void import_item_release(struct import_item *item)
 
 /* ---- the first pass -------------------------------------------------------------------------- */
 
+/* Checks {currency, digits} against the ledger and the earlier records. */
 static truce_status import_check_currency(struct importing *importing, const bson_t *record,
                                           bson_error_t *error)
 {
@@ -744,6 +753,9 @@ static truce_status import_was_set(struct importing *importing, const bson_t *re
     return status;
 }
 
+/* Opens an account or changes its rules, unless an earlier run did. Posts the collected
+ * transactions first, because the rules apply from here on. Reports a refusal by the ledger instead
+ * of returning it. */
 static truce_status import_set_rules(struct importing *importing, int64_t number,
                                      const bson_t *record, bson_error_t *error)
 {
@@ -956,6 +968,7 @@ static void append_amount(bson_t *record, const char *name, int64_t value, int d
 
 /* ---- accounts ------------------------------------------------------------------------------- */
 
+/* Writes the record {open: ...} or {rules: ...} of a change of rules. */
 static truce_status export_rules(struct exporting *exporting, const char *kind,
                                  const bson_t *change)
 {
@@ -1014,6 +1027,7 @@ static truce_status export_append_entry(struct exporting *exporting, const bson_
     return status;
 }
 
+/* Appends `entries`: the changes whose value is not 0. */
 static truce_status export_append_entries(struct exporting *exporting, const bson_t *document,
                                           bson_t *record)
 {
@@ -1083,6 +1097,7 @@ static const char *export_kind_of(const bson_t *document)
     return strcmp(truce__field_text(document, "state"), "PENDING") ? "transfer" : "pending";
 }
 
+/* Writes the record of a transaction. A void needs no entries. */
 static truce_status export_transaction(struct exporting *exporting, const bson_t *document)
 {
     bool dated = bson_has_field(document, "effective");
@@ -1105,6 +1120,8 @@ static truce_status export_transaction(struct exporting *exporting, const bson_t
     return status;
 }
 
+/* Writes the records of a document of the ledger. Returns false, which ends the walk, after a
+ * failure or at the end of the export. */
 static bool export_take(const bson_t *document, void *arg)
 {
     struct exporting *exporting = arg;

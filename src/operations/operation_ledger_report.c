@@ -278,6 +278,7 @@ static const struct operation_field seal_after_fields[] = {
     {GIVEN(seal_after, hash, FIELD_VALUE), "its hash", .needed = true},
     {{0}}};
 
+/* Reads {part, account, hash}, after which the seal continues. */
 static truce_status seal_read_after(struct operation_call *call, const bson_t *document,
                                     struct ledger_sealed *sealed, bson_error_t *error)
 {
@@ -405,6 +406,7 @@ static void ledger_restore_fields(const bson_iter_t *document, bson_t *restored,
     }
 }
 
+/* Returns the next part of the seal in the request, or NULL after the last one. */
 static truce_status ledger_next_part(const bson_t **part, void *arg, bson_error_t *error)
 {
     struct ledger_parts *parts = arg;
@@ -516,6 +518,8 @@ struct ledger_report {
     bson_error_t error;
 };
 
+/* Returns the cell, and adds it if it is missing. The pointer is valid until the next call, which
+ * may move the cells. */
 static struct report_cell *report_cell_of(struct ledger_report *report, const char *group,
                                           const char *account, size_t length, const char *currency)
 {
@@ -557,6 +561,7 @@ static size_t length_at(const char *account, int64_t depth)
     }
 }
 
+/* Adds a change to its cell. After a failure, sets report->status and returns false. */
 static bool report_add_change(struct ledger_report *report, const char *group, const bson_t *change)
 {
     const char *account = truce__field_text(change, "account"),
@@ -628,6 +633,8 @@ static char *report_group_of(const struct ledger_report *report, const bson_t *d
     return made;
 }
 
+/* Adds the changes of a transaction in the state VALID to their cells. Returns false after a
+ * failure, which ends the walk. */
 static bool report_add_transaction(const bson_t *document, void *arg)
 {
     struct ledger_report *report = arg;
@@ -677,6 +684,8 @@ static int compare_by_group(const void *a, const void *b)
     return order ? order : report_compare_positions(one, other);
 }
 
+/* Computes the balance of each cell: the sum of the changes of its account and currency up to its
+ * group. Sorts the cells by group. Fails with LIMIT if a sum exceeds 64 bits. */
 static truce_status report_add_up(struct ledger_report *report, bson_error_t *error)
 {
     struct report_cell *cells = report->cells;
@@ -696,6 +705,8 @@ static truce_status report_add_up(struct ledger_report *report, bson_error_t *er
     return TRUCE_OK;
 }
 
+/* Appends `rows`. Fails with LIMIT if they exceed the size of a reply. A report by a field of the
+ * metadata has no balances. */
 static truce_status report_append_cells(const struct ledger_report *report, bson_t *reply,
                                         bson_error_t *error)
 {

@@ -27,6 +27,8 @@ static const struct operation_field sweep_fields[] = {
      "the maximum number of documents of each kind; absent: 1,000", 1, 1000000},
     {{0}}};
 
+/* Runs a recovery pass. A `retentionMS` of 0 becomes 1 ms, because 0 means the default of the
+ * library. */
 static truce_status maintenance_run_sweep(struct operation_call *call, const void *arg,
                                           bson_t *reply, bson_error_t *error)
 {
@@ -102,6 +104,8 @@ static void check_add_failure(const bson_error_t *error, struct reply_list *find
     bson_destroy(&finding);
 }
 
+/* Checks the store; `repair` needs the role to maintain. If damage ends the check, the reply has
+ * the findings so far, and the damage as one more. */
 static truce_status maintenance_run_check(struct operation_call *call, const void *arg,
                                           bson_t *reply, bson_error_t *error)
 {

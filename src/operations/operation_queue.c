@@ -254,6 +254,7 @@ static truce_status enqueue_check_job(struct operation_call *call, const bson_oi
                          "the job %s, which this job waits for, does not exist", text);
 }
 
+/* Reads the ids of `after` into the options, and checks that each job exists. */
 static truce_status queue_read_after(struct operation_call *call, const bson_t *after,
                                      truce_job_options *options, bson_error_t *error)
 {
@@ -281,6 +282,7 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
     return status;
 }
 
+/* Reads the options of a job, and checks the jobs for which it waits. */
 static truce_status queue_read_job(struct operation_call *call, const struct enqueue_given *given,
                                    truce_job_options *options, bson_error_t *error)
 {
@@ -317,6 +319,7 @@ static truce_status queue_add_each(truce_commit *commit, truce_queue *queue,
     return status;
 }
 
+/* Adds a job for each payload, all or none, and appends `ids`. */
 static truce_status add_many(struct operation_call *call, truce_queue *queue,
                              const bson_t *payloads, const truce_job_options *options,
                              bson_t *reply, bson_error_t *error)
@@ -356,6 +359,7 @@ static truce_status add_many(struct operation_call *call, truce_queue *queue,
     return TRUCE_OK;
 }
 
+/* Adds the job, or one job for each of `payloads`, and appends the ids. */
 static truce_status queue_add_job(struct operation_call *call, truce_queue *queue,
                                   const struct enqueue_given *given, bson_t *reply,
                                   bson_error_t *error)
@@ -487,6 +491,8 @@ static truce_status queue_check_ids(struct arena *arena, const bson_t *ids, bson
     return TRUCE_OK;
 }
 
+/* Applies the action to the jobs of `ids`, to the job, or to the queue. run_queue_action has
+ * checked that the fields fit the action. */
 static truce_status queue_act(struct operation_call *call, truce_queue *queue,
                               enum queue_action action, const struct queue_given *given,
                               bson_t *reply, bson_error_t *error)

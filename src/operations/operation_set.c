@@ -237,6 +237,7 @@ static truce_status make_operation(const struct operation_given *given,
     return TRUCE_OK;
 }
 
+/* Reads the operations of `apply` into the memory of the call. */
 static truce_status read_apply(struct operation_call *call, const bson_t *apply,
                                truce_set_operation **operations, size_t *count, bson_error_t *error)
 {
@@ -263,6 +264,8 @@ static truce_status read_apply(struct operation_call *call, const bson_t *apply,
     return status;
 }
 
+/* Reads the operations of `apply`, or the one of `add` or `remove`. *count is 0 if the request only
+ * reads. */
 static truce_status read_operations(struct operation_call *call, const struct set_given *given,
                                     truce_set_operation **operations, size_t *count,
                                     bson_error_t *error)
@@ -328,6 +331,8 @@ static bool is_partial(const truce_set_result *results, size_t count)
     return failed && applied;
 }
 
+/* Applies the operations, for a consumer if the request names one. If only some operations of
+ * `apply` fail, returns OK with all results, so that the caller repeats only the failed ones. */
 static truce_status operation_set_apply(struct operation_call *call, truce_set *set,
                                         const struct set_given *given,
                                         const truce_set_operation *operations, size_t count,
@@ -450,6 +455,8 @@ static const struct operation_field source_fields[] = {
      INT64_MAX},
     {{0}}};
 
+/* Changes a source: marks it as idle, declares numbers as void, or announces the source and returns
+ * its first number. */
 static truce_status set_change_source(truce_set *set, const void *arg, bson_t *reply,
                                       bson_error_t *error)
 {
@@ -512,6 +519,7 @@ static const struct operation_field collect_fields[] = {
     {GIVEN(collect_given, collect, FIELD_FLAG), "removes the tombstones at or below the watermark"},
     {{0}}};
 
+/* Removes tombstones if `collect` is set, and returns the watermark with its sources. */
 static truce_status set_collect(truce_set *set, const void *arg, bson_t *reply, bson_error_t *error)
 {
     const struct collect_given *given = arg;

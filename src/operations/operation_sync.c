@@ -339,6 +339,8 @@ static truce_status reconcile_flagged(struct reconciling *all, const char *colle
     return status;
 }
 
+/* Writes the pending copies of all rules. A document that fails is counted and listed, and does not
+ * end the loop. */
 static truce_status reconcile_all(struct operation_call *call, truce_sync *sync, bson_t *reply,
                                   bson_error_t *error)
 {
@@ -463,6 +465,7 @@ static const char *operation_sync_divergence_name(truce_sync_divergence divergen
                                              : "refers to several";
 }
 
+/* Appends a finding. The report counts those after FINDINGS_MAX, but the list omits them. */
 static void sync_add_finding(const truce_sync_finding *finding, void *arg)
 {
     struct findings *findings = arg;

@@ -42,6 +42,8 @@ static void free_transfers(void *transfers)
     truce_transfers_free(transfers);
 }
 
+/* Finds the handle of the transfers with this layout, and checks that the caller may use both
+ * collections. */
 static truce_status take_transfers(struct operation_call *call, const struct layout *given,
                                    bool writes, struct handle **handle, bson_error_t *error)
 {
@@ -115,6 +117,7 @@ static const struct field entry_fields[] = {GIVEN(entry_given, collection, FIELD
                                             GIVEN(entry_given, undo, FIELD_DOCUMENT),
                                             {0}};
 
+/* Reads an entry, and checks that the caller may write its collection. */
 static truce_status operation_transfer_read_entry(struct operation_call *call,
                                                   const bson_iter_t *at,
                                                   truce_transfer_entry *entry, bson_error_t *error)
@@ -165,6 +168,7 @@ static truce_status operation_transfer_read_entries(struct operation_call *call,
     return status;
 }
 
+/* Reads the transfer, which has either `entries`, or `source`, `destination`, and `amount`. */
 static truce_status read_transfer(struct operation_call *call, const struct start_given *given,
                                   truce_transfer *transfer, bson_error_t *error)
 {
@@ -298,6 +302,7 @@ static const struct operation_field list_fields[] = {
     {GIVEN(list_given, skip, FIELD_NUMBER), "the number of transfers to skip", 0, INT32_MAX},
     {{0}}};
 
+/* Appends the transfers up to `limit` and LIST_BYTES, and `more`. */
 static truce_status append_list(struct operation_call *call, truce_cursor *cursor, int64_t limit,
                                 bson_t *reply, bson_error_t *error)
 {

@@ -154,6 +154,7 @@ static bool operation_tree_log_is_after(const struct diffing *diffing, const bso
     return is;
 }
 
+/* Adds a changed item to the reply. Returns false, which ends the walk, if the reply is full. */
 static bool add_difference(const truce_tree_change *change, void *arg)
 {
     struct diffing *diffing = arg;
@@ -284,6 +285,7 @@ static truce_status operation_tree_log_keep(struct operation_call *call, truce_t
                         error);
 }
 
+/* Merges the branch or origin. A conflict of items is a result in the reply, not a failure. */
 static truce_status operation_tree_log_merge(truce_tree *tree, const struct tree_given *given,
                                              bson_t *reply, bson_error_t *error)
 {
@@ -585,6 +587,7 @@ static truce_status read_base(struct publishing *publishing, const char *base, b
     return status;
 }
 
+/* Adds a change {put: ITEM} or {remove: itemId} to the edit. */
 static truce_status tree_add_change(struct operation_call *call, truce_tree_edit *edit,
                                     const bson_iter_t *at, bson_error_t *error)
 {
@@ -656,6 +659,9 @@ static truce_status operation_tree_publish(struct operation_call *call,
     return publishing->conflict ? TRUCE_OK : status;
 }
 
+/* Begins the edit, adds the changes, and publishes them. If the base is no longer current, fails
+ * with REFUSED in a commit; otherwise sets publishing->conflict unless the edit was published
+ * before under its id. */
 static truce_status run_edit(struct operation_call *call, struct publishing *publishing,
                              const struct publish_given *given, bson_error_t *error)
 {
@@ -842,6 +848,8 @@ static truce_status find_of(truce_tree_snapshot *snapshot, const struct read_giv
     return status;
 }
 
+/* Finds the items after `after` that match the filter, in two searches, because $gt finds only
+ * itemIds of one class of types. */
 static truce_status find_after(truce_tree_snapshot *snapshot, const struct read_given *given,
                                truce_tree_find_options *options, struct tree_rows *rows,
                                bson_error_t *error)

@@ -102,6 +102,7 @@ static void history_append_after(const struct history *history, bson_t *reply)
     bson_append_document_end(reply, &after);
 }
 
+/* Reads the `after` of an earlier reply, and checks that its fields fit together. */
 static truce_status history_read_after(struct operation_call *call, const bson_t *document,
                                        struct tree_export_part *part, bson_error_t *error)
 {

@@ -64,6 +64,7 @@ static truce_status flow_read_after(struct operation_call *call, const bson_t *a
     return TRUCE_OK;
 }
 
+/* Reads a job, and takes the handle of its queue, which is that of the workflow by default. */
 static truce_status flow_read_job(struct operation_call *call, const bson_iter_t *at,
                                   const char *queue, struct flow *flow, bson_error_t *error)
 {
@@ -96,6 +97,8 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
     return TRUCE_OK;
 }
 
+/* Reads the jobs of a workflow. Also after a failure, the caller gives back the handles of
+ * `flow`. */
 static truce_status flow_read(struct operation_call *call, const bson_t *jobs, struct flow *flow,
                               bson_error_t *error)
 {

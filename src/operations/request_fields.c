@@ -164,6 +164,8 @@ bool truce__field_to_oid(struct arena *arena, const bson_iter_t *at, const bson_
     return true;
 }
 
+/* Stores the value in the member `into` by the type of the field. Fails with TypeMismatch or
+ * BadValue. FIELD_PLAIN and FIELD_IGNORED do not use `into`. */
 static truce_status fields_store_value(struct arena *arena, const struct field *field,
                                        const bson_iter_t *at, void *into, bson_error_t *error)
 {

@@ -269,6 +269,7 @@ static void store_release(struct store *store)
         call_complete(closing);
 }
 
+/* Makes the call, which may block: a command, or opening a store. */
 static void call_run(struct call *call)
 {
     bson_t request;
@@ -445,6 +446,7 @@ static void pool_watch(void)
     pool.watched = false;
 }
 
+/* Runs a thread of the pool, which runs queued calls or watches the queue. Never returns. */
 static void *pool_work(void *unused)
 {
     (void)unused;

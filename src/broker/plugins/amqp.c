@@ -76,6 +76,8 @@ static truce_status amqp_refusal(struct amqp *amqp, int code, amqp_bytes_t text,
                        (int)text.len, (const char *)text.bytes);
 }
 
+/* Fails because of a method that ends the channel, the connection, or the subscription, or that is
+ * unexpected. The connection is broken then. */
 static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *method,
                                         bson_error_t *error)
 {
@@ -98,6 +100,8 @@ static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *
     return plugin_fail(TRUCE_IO, error, "RabbitMQ sent the unexpected method 0x%08x", method->id);
 }
 
+/* Fails with an error of librabbitmq. A certificate that is not trusted and an incompatible
+ * protocol are INVALID, because a retry fails again; all others are IO. */
 static truce_status amqp_library_error(struct amqp *amqp, int code, const char *what,
                                        bson_error_t *error)
 {
@@ -153,6 +157,8 @@ static bool amqp_has(const char *const *list, const char *text)
     return *list != NULL;
 }
 
+/* Refuses unknown options, options of TLS without amqps, and a path with more than a virtual host
+ * and a name. */
 static truce_status amqp_check_options(const struct broker_address *address, bson_error_t *error)
 {
     static const char *const known[] = {"cacert", "cert", "key", "routing_key", "stream", NULL};
@@ -242,6 +248,7 @@ static truce_status amqp_explain(const struct broker_address *address, bson_erro
     }
 }
 
+/* Opens the socket, with TLS for amqps. Does not log in. */
 static truce_status amqp_connect(struct amqp *amqp, const struct broker_address *address,
                                  bson_error_t *error)
 {
@@ -269,6 +276,8 @@ static truce_status amqp_connect(struct amqp *amqp, const struct broker_address 
     return code ? amqp_library_error(amqp, code, what, error) : TRUCE_OK;
 }
 
+/* Logs in, by default as guest, and opens the channel. Announces consumer_cancel_notify, so that
+ * RabbitMQ reports a deleted queue. */
 static truce_status amqp_log_in(struct amqp *amqp, const struct broker_address *address,
                                 bson_error_t *error)
 {
@@ -295,6 +304,8 @@ static truce_status amqp_log_in(struct amqp *amqp, const struct broker_address *
     return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot open a channel", error);
 }
 
+/* Checks that the queue exists, sets the prefetch, and subscribes. Reads a stream from the stored
+ * position, or from the begin in the URL. */
 static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_wishes *wishes,
                                         bson_error_t *error)
 {
@@ -353,6 +364,8 @@ static void amqp_plugin_close(void *arg)
     bson_free(amqp);
 }
 
+/* Opens the connection of a consumer or a publisher. If this fails with IO, asks the server for its
+ * protocol (amqp_explain). */
 static truce_status amqp_plugin_open(const struct broker_address *address,
                                      const struct broker_wishes *wishes, void **broker,
                                      bson_error_t *error)
@@ -470,6 +483,8 @@ static truce_status amqp_read_content(struct amqp *amqp, amqp_message_t *message
     return TRUCE_OK;
 }
 
+/* Waits for a delivery and reads its frames. If no delivery comes in time, returns OK without a
+ * message. */
 static truce_status amqp_plugin_receive(void *arg, int timeout_ms, struct broker_message **message,
                                         bson_error_t *error)
 {
@@ -514,6 +529,7 @@ static truce_status amqp_plugin_acknowledge(void *arg, struct broker_message *co
     return code ? amqp_library_error(amqp, code, "cannot acknowledge", error) : TRUCE_OK;
 }
 
+/* Counts the messages of the queue by a passive declaration; -1 for a stream. */
 static truce_status amqp_plugin_waiting(void *arg, int64_t *count, bson_error_t *error)
 {
     struct amqp *amqp = arg;
@@ -597,6 +613,8 @@ static void amqp_note_confirm(struct amqp *amqp, uint64_t tag, bool multiple)
     }
 }
 
+/* Handles a method that arrives instead of or as a confirm: an ack, a returned message, or a nack.
+ * Any other method is a failure. */
 static truce_status amqp_read_confirm(struct amqp *amqp, const amqp_method_t *method,
                                       bson_error_t *error)
 {
@@ -617,6 +635,8 @@ static truce_status amqp_read_confirm(struct amqp *amqp, const amqp_method_t *me
     return amqp_method_refusal(amqp, method, error);
 }
 
+/* Reads frames until all sent messages are confirmed. `timeout_ms` limits the wait for each
+ * frame. */
 static truce_status amqp_plugin_confirm(void *arg, int timeout_ms, bson_error_t *error)
 {
     struct amqp *amqp = arg;
@@ -637,6 +657,8 @@ static truce_status amqp_plugin_confirm(void *arg, int timeout_ms, bson_error_t 
     return status;
 }
 
+/* Sends a persistent message with `mandatory`. If AMQP_WINDOW messages are not confirmed, waits for
+ * their confirms first. */
 static truce_status amqp_plugin_publish(void *arg, const struct broker_post *post,
                                         bson_error_t *error)
 {

@@ -51,6 +51,7 @@ static void amqp_append_container(bson_t *to, const char *key, const amqp_field_
     }
 }
 
+/* Appends a value of a header in the nearest type of BSON. An unknown type becomes null. */
 static void amqp_append_value(bson_t *to, const char *key, const amqp_field_value_t *value,
                               int depth)
 {
@@ -136,6 +137,8 @@ static void amqp_append_array(bson_t *to, const amqp_array_t *array, int depth)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
+/* Appends the properties of a message under the names that mappings use, and the headers as a
+ * document. */
 static void amqp_append_properties(bson_t *facts, const amqp_basic_properties_t *properties)
 {
     const struct {

@@ -58,6 +58,7 @@ struct kafka {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+/* Classifies an error: NOT_FOUND or INVALID if a retry fails again, otherwise IO. */
 static truce_status kafka_class(rd_kafka_resp_err_t code)
 {
     switch (code) {
@@ -224,6 +225,8 @@ static bool kafka_read_begin(struct kafka *kafka, const char *value, bson_error_
     return false;
 }
 
+/* Sets truce's own properties, and then those of the URL. Refuses properties on which the positions
+ * depend. */
 static bool kafka_configure(struct kafka *kafka, const struct broker_address *address,
                             rd_kafka_conf_t *conf, bson_error_t *error)
 {
@@ -349,6 +352,8 @@ static truce_status kafka_subscribe(struct kafka *kafka, bson_error_t *error)
     return kafka_check(kafka, code, "cannot subscribe to", error);
 }
 
+/* Commits the acknowledged offsets and leaves the group. Frees the client, unless its topic was
+ * deleted. */
 static void kafka_plugin_close(void *arg)
 {
     struct kafka *kafka = arg;
@@ -378,6 +383,7 @@ static void kafka_on_delivery(rd_kafka_t *client, const rd_kafka_message_t *mess
         kafka_note(arg, kafka_class(message->err), rd_kafka_err2str(message->err));
 }
 
+/* Creates the client, which then owns the configuration. */
 static truce_status kafka_make_client(struct kafka *kafka, const struct broker_address *address,
                                       bson_error_t *error)
 {
@@ -503,6 +509,8 @@ static truce_status kafka_refuse_position(struct kafka *kafka, const rd_kafka_me
                        (long long)high);
 }
 
+/* Polls once. The next offset of a partition advances with each message, and at the end of the
+ * partition. */
 static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broker_message **message,
                                          bson_error_t *error)
 {
@@ -529,6 +537,7 @@ static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broke
     return status;
 }
 
+/* Commits the offsets after the messages to Kafka, without waiting for its reply. */
 static truce_status kafka_plugin_acknowledge(void *arg, struct broker_message *const *messages,
                                              size_t count, bson_error_t *error)
 {
@@ -551,6 +560,8 @@ static truce_status kafka_plugin_acknowledge(void *arg, struct broker_message *c
     return kafka_noted(kafka, error);
 }
 
+/* Counts the messages after the positions of the assigned partitions. Before an assignment, the
+ * count is 1, so that no caller takes the topic for empty. */
 static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t *error)
 {
     struct kafka *kafka = arg;

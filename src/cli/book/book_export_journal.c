@@ -97,6 +97,8 @@ static char *make_name(const struct book_names *names, const char *account)
     return numbered;
 }
 
+/* Returns the name of the account in the journal. beancount accepts fewer characters, so its names
+ * are made once and stored. */
 static const char *journal_name_of(struct book_writer *writer, const char *account)
 {
     struct book_names *names = writer->names;
@@ -132,6 +134,7 @@ static truce_status check_account(const struct book_writer *writer, const char *
     return TRUCE_OK;
 }
 
+/* Checks that beancount accepts the name: capital letters, digits, "_", and "-". */
 static truce_status check_currency(const struct book_writer *writer, const char *currency,
                                    bson_error_t *error)
 {
@@ -217,6 +220,7 @@ static void add_plain(struct buffer *out, const char *text, const char *without)
             out, (uint8_t)*text < ' ' || strchr(without, *text) ? ' ' : (uint8_t)*text);
 }
 
+/* Writes the first line of a transaction, and the rest of the record as a comment. */
 static void write_head(struct buffer *out, enum book_form form, const bson_t *record)
 {
     bson_t without = BSON_INITIALIZER, meta;
@@ -242,6 +246,7 @@ static void write_head(struct buffer *out, enum book_form form, const bson_t *re
     bson_destroy(&without);
 }
 
+/* Writes an entry. hledger has the currency before the amount, beancount after it. */
 static truce_status write_posting(struct book_writer *writer, struct buffer *out,
                                   const bson_t *entry, bson_error_t *error)
 {

@@ -213,6 +213,7 @@ static truce_status book_import_csv_read_header(struct records *records, const c
     return records->csv ? check_columns(records, error) : TRUCE_INVALID;
 }
 
+/* Reads the header, and calls the function for each record after it. */
 static truce_status book_import_csv_read_rows(struct records *records, const char *types,
                                               row_function *function, bson_error_t *error)
 {
@@ -297,6 +298,7 @@ static void add_other(struct records *records, const char *kind, const bson_t *r
     }
 }
 
+/* Collects the lines of a record in truce's own form. A line with a kind begins a new record. */
 static truce_status book_import_csv_take_own(struct records *records, const bson_t *row,
                                              bson_error_t *error)
 {
@@ -367,6 +369,7 @@ static bool book_import_csv_take_number(const char **text, int most, int *number
     return digits > 0;
 }
 
+/* Takes the English name of a month, in full or its first three letters. */
 static bool take_month(const char **text, int *month)
 {
     static const char *const names[] = {"January",   "February", "March",    "April",
@@ -454,6 +457,7 @@ static truce_status refuse_day(const char *text, const char *format, bson_error_
                        *format ? format : "2024-01-31");
 }
 
+/* Appends the date of a row, read by `dateFormat`, or without it as RFC 3339. */
 static truce_status read_day(const struct records *records, const bson_t *row, bson_t *record,
                              bson_error_t *error)
 {
@@ -637,6 +641,7 @@ static truce_status other_of(const struct records *records, const bson_t *row, c
     return status;
 }
 
+/* Appends an entry with the amount of the row; `sign` -1 negates it. */
 static truce_status book_import_csv_append_side(const struct records *records, const bson_t *row,
                                                 const char *account, int sign, bson_t *entries,
                                                 bson_error_t *error)
@@ -660,6 +665,7 @@ static truce_status book_import_csv_append_side(const struct records *records, c
     return status;
 }
 
+/* Makes the record of a row: id, date, description, and two entries. */
 static truce_status book_import_csv_make_record(struct records *records, const bson_t *row,
                                                 const char *other, bson_t *record,
                                                 bson_error_t *error)
@@ -721,6 +727,7 @@ static void normalize_row(const bson_t *row, bson_t *tidy)
     }
 }
 
+/* Passes the record of a row on, unless `skip` matches it. */
 static truce_status take_tidy(struct records *records, const bson_t *row, bson_error_t *error)
 {
     const char *other;
@@ -772,6 +779,7 @@ static truce_status book_import_csv_compile(const bson_iter_t *filter, struct ma
     return truce__match_new(&document, match, error);
 }
 
+/* Compiles a rule {if, account} of `other`. */
 static truce_status compile_other(struct records *records, const bson_iter_t *rule,
                                   bson_error_t *error)
 {
@@ -848,6 +856,7 @@ static truce_status check_texts(const bson_t *rules, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Checks the rules, and compiles `skip` and `other`. */
 static truce_status book_import_csv_read_rules(struct records *records, bson_error_t *error)
 {
     static const char *const texts[] = {"account",  "date",        "dateFormat", "amount",

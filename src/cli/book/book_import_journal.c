@@ -98,6 +98,8 @@ static void journal_forget(struct journal *journal)
     journal->content.size = 0;
 }
 
+/* Appends truce's record from a comment, or else an id made of the content, the date, the payee,
+ * and the description. */
 static void journal_append_head(struct journal *journal, bson_t *record)
 {
     bson_t meta;
@@ -119,6 +121,7 @@ static void journal_append_head(struct journal *journal, bson_t *record)
     bson_append_document_end(record, &meta);
 }
 
+/* Passes the transaction that was read on, and forgets it. */
 static truce_status journal_end_transaction(struct journal *journal, bson_error_t *error)
 {
     bson_t record = BSON_INITIALIZER, entries, entry;
@@ -318,6 +321,7 @@ static truce_status take_default(const struct journal *journal, struct posting *
     return TRUCE_OK;
 }
 
+/* Reads ACCOUNT [AMOUNT] [; COMMENT]. */
 static truce_status read_posting(struct journal *journal, const char *text, bson_error_t *error)
 {
     struct posting *posting;
@@ -437,6 +441,8 @@ static truce_status read_default(struct journal *journal, const char *text, bson
     return status;
 }
 
+/* Reads a directive without a date. Ignores those that do not affect balances, and refuses unknown
+ * ones. */
 static truce_status read_directive(struct journal *journal, const char *text, bson_error_t *error)
 {
     static const char *const ignored[] = {"P",      "tag",     "payee",  "note", "option",
@@ -494,6 +500,7 @@ static truce_status read_dated(struct journal *journal, const char *text, bson_e
     return read_strings(journal, rest, error);
 }
 
+/* Reads a line at the margin, which ends the transaction above it. */
 static truce_status read_margin(struct journal *journal, const char *text, bson_error_t *error)
 {
     truce_status status = journal_end_transaction(journal, error);

@@ -66,6 +66,8 @@ static uint32_t chart_line_of(const struct chart *chart, const struct report_cel
     return line;
 }
 
+/* Finds the accounts, the number of groups, and the range of the values. Fails as report_draw
+ * does. */
 static truce_status chart_find_range(struct chart *chart, bson_error_t *error)
 {
     const struct report *report = chart->report;

@@ -49,6 +49,7 @@ struct consume_thread {
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
+/* Adds the counts of all workers. */
 static truce_consume_counts consume_sum(const struct consume *consume)
 {
     truce_consume_counts sum = {.waiting = -1};
@@ -192,6 +193,7 @@ static void consume_show(const bson_t *effect, void *arg)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
+/* Runs a worker. The first failure of any worker becomes the exit code. */
 static void *consume_run_thread(void *arg)
 {
     struct consume_thread *thread = arg;
@@ -212,6 +214,8 @@ static void *consume_run_thread(void *arg)
     return NULL;
 }
 
+/* Runs the workers and waits for their end. If a thread cannot be started, runs fewer and prints a
+ * note. */
 static void consume_run_all(struct consume *consume)
 {
     struct consume_thread threads[CONSUME_WORKERS_MAX];

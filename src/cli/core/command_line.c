@@ -285,6 +285,7 @@ static int command_line_read_argument(struct cli *cli, const char *word)
     return CLI_DONE;
 }
 
+/* Reads the options and arguments of the command. All words after "--" are arguments. */
 static int command_line_read_words(struct cli *cli, struct words *words)
 {
     bool only_arguments = false;
@@ -365,6 +366,7 @@ static int read_config(struct cli *cli)
     return path ? cli_config_read(cli, path) : CLI_DONE;
 }
 
+/* Reads the options of every command, and sets the form of the output. */
 static int read_common(struct cli *cli)
 {
     int64_t deadline_ms;

@@ -135,6 +135,7 @@ static void cut_blanks(char *text)
     text[length] = '\0';
 }
 
+/* Reads one line, which it splits in place; the value stays in cli->config_text. */
 static int config_read_line(struct config *config, char *line)
 {
     const struct cli_option *option;

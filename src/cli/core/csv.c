@@ -176,6 +176,8 @@ static struct node *csv_node_at(struct node **link, const char *text, size_t siz
     return *link;
 }
 
+/* Adds the column to the tree of paths. Fails with INVALID if its name is not valid or conflicts
+ * with another one. */
 static truce_status csv_write_path(struct csv *csv, int column, bson_error_t *error)
 {
     const char *name = csv->names[column], *at = name;
@@ -245,6 +247,7 @@ static void csv_write_flat(struct csv *csv, int column)
     csv->names[column] = own;
 }
 
+/* Reads the names of the columns. */
 static truce_status csv_read_header(struct csv *csv, const char *text, size_t size,
                                     bson_error_t *error)
 {
@@ -276,6 +279,7 @@ static truce_status csv_read_header(struct csv *csv, const char *text, size_t si
     return TRUCE_OK;
 }
 
+/* Sets the type of a column from "COLUMN=TYPE", or of all columns from "*=string". */
 static truce_status csv_set_type(struct csv *csv, const char *text, size_t size,
                                  bson_error_t *error)
 {
@@ -488,6 +492,7 @@ static bool append_typed(struct csv *csv, enum type type, const char *text, size
            bson_append_iter(to, name, -1, &value);
 }
 
+/* Appends the value of a cell. Returns NULL, or the fault. Omits an empty cell without quotes. */
 static const char *append_cell(struct csv *csv, int column, const char *name, bson_t *to)
 {
     static const char *const names[] = {
@@ -514,6 +519,8 @@ static const char *append_cell(struct csv *csv, int column, const char *name, bs
     return NULL;
 }
 
+/* Appends the cells below the nodes. Omits a document without fields. Returns NULL, or the
+ * fault. */
 static const char *append_nodes(struct csv *csv, const struct node *node, bson_t *to)
 {
     const char *why = NULL;

@@ -115,6 +115,8 @@ void cli_columns_header(const struct columns *columns, struct buffer *out)
         truce__buffer_append_byte(out, '\n');
 }
 
+/* Finds the value of each column. Fails with INVALID if the columns were learned and a field has
+ * none. */
 static truce_status find_values(struct columns *columns, const bson_t *document, bool *found,
                                 bson_error_t *error)
 {

@@ -97,6 +97,7 @@ static bool message_wrong(const char *field, struct value value, const char *wha
     return false;
 }
 
+/* Reads the verb: insert or add, delete or remove. On a fault, fills `reason` and returns false. */
 static bool message_read_operation(const struct message_format *format, const bson_t *document,
                                    struct message *message, char *reason, size_t size)
 {
@@ -134,6 +135,7 @@ static bool message_read_number(const struct message_format *format, const bson_
     return true;
 }
 
+/* Reads the source, if the format has one. On a fault, fills `reason` and returns false. */
 static bool read_source(const struct message_format *format, const bson_t *document,
                         struct message *message, char *reason, size_t size)
 {

@@ -217,6 +217,8 @@ static const char *ndjson_check_text(struct ndjson *input, const struct ndjson_l
     return input->reason;
 }
 
+/* Returns the next line that is not blank, with its fault if it is too long or not UTF-8. At the
+ * end, line->text stays NULL. */
 static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
 {
     for (;;) {
@@ -352,6 +354,7 @@ static bool find_element_end(const uint8_t *text, size_t size, struct element_sc
     return false;
 }
 
+/* Returns the element that begins at `next`, after reading until its end is in the window. */
 static truce_status ndjson_take_element(struct ndjson *input, struct ndjson_line *line,
                                         bson_error_t *error)
 {
@@ -394,6 +397,8 @@ static truce_status end_of_array(struct ndjson *input, struct ndjson_line *line,
     return TRUCE_OK;
 }
 
+/* Returns the next element. A fault of the array itself, such as a missing ], is returned once, as
+ * a wrong line. */
 static truce_status ndjson_next_element(struct ndjson *input, struct ndjson_line *line,
                                         bson_error_t *error)
 {
@@ -433,6 +438,7 @@ static truce_status ndjson_next_element(struct ndjson *input, struct ndjson_line
     return status ? status : ndjson_take_element(input, line, error);
 }
 
+/* Returns the next record that is not empty. */
 static truce_status next_record(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
 {
     struct csv_scan scan = {.separator = input->separator};

@@ -43,6 +43,8 @@ static bool row_read_time(const char *text, int64_t *ms)
     return !truce__date_parse_typed(text, strlen(text), ms, NULL);
 }
 
+/* Appends a number, a time, or a duration, by the unit of the field. If the text is bad, prints the
+ * error and returns false. */
 static bool row_append_number(const struct row_text *from, const struct operation_field *field,
                               const char *key, bson_t *to)
 {
@@ -179,6 +181,7 @@ static bool row_check_word(const struct row_text *from, const char *const *words
     return false;
 }
 
+/* Appends the text as a value of `type`: that of the field, or of an element of its array. */
 static bool row_append(const struct row_text *from, const struct operation_field *field,
                        enum field_type type, const char *key, bson_t *to)
 {
@@ -255,6 +258,7 @@ static bool row_append_argument(struct row_call *call, const struct operation_fi
     return row_append(&from, field, field->field.type, field->field.name, &call->request);
 }
 
+/* Appends an array: one JSON array, or an element for each time that the option is given. */
 static bool row_append_array(struct row_call *call, const struct operation_field *field,
                              const char *option, const char *said)
 {
@@ -275,6 +279,7 @@ static bool row_append_array(struct row_call *call, const struct operation_field
     return good;
 }
 
+/* Appends the option of the field if the call gives it. */
 static bool row_append_option(struct row_call *call, const struct operation_field *field)
 {
     char option[ROW_NAME_MAX], said[CLI_SAID_MAX];
@@ -487,6 +492,8 @@ static bool row_print(const struct row_call *call, const bson_t *document)
     return good;
 }
 
+/* Prints the elements of the list. Sets *last to the last one, from which the next page
+ * continues. */
 static int row_print_list(struct row_call *call, const bson_t *reply, int64_t *printed,
                           bson_iter_t *last)
 {
@@ -683,6 +690,8 @@ static bool row_page_has(const struct row_page *page, const char *field)
     return (page->left && !strcmp(field, "limit")) || (page->printed && !strcmp(field, "after"));
 }
 
+/* Sends the request of a page: with its limit, and with `after`, or with `skip` if the list is
+ * sorted. */
 static int row_send_page(struct row_call *call, const struct row_page *page, bson_t *reply)
 {
     bool sorted = bson_has_field(&call->request, "sort");

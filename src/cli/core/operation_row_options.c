@@ -187,6 +187,8 @@ static void row_help_append_option(const struct cli_row *row, const char *name, 
     truce__buffer_append_text(text, option);
 }
 
+/* Returns the help of the field with names of options in place of fields, and without units of
+ * time. */
 static char *row_help(const struct cli_row *row, const struct operation_field *field)
 {
     static const char *const replaced[][2] = {{", in milliseconds", ""},
@@ -228,6 +230,7 @@ static char *row_help(const struct cli_row *row, const struct operation_field *f
 
 /* ---- the options of a command ---------------------------------------------------------------- */
 
+/* Returns the placeholder of the option's value, or NULL for a flag. */
 static const char *row_value(const struct operation_field *field, const char *name)
 {
     enum field_type type = field->field.type == FIELD_ARRAY ? field->each : field->field.type;
@@ -289,6 +292,7 @@ static bool row_is_replaced(const struct cli_command *command, const struct oper
     return own && own->name;
 }
 
+/* Makes the options of the command: its own, then those of its row. NULL if it has none. */
 static const struct cli_option *row_make_options(const struct cli_command *command)
 {
     const struct operation_row *row = cli_row_find(command->row);

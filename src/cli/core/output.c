@@ -166,6 +166,7 @@ static const char *output_kind_of(int code)
     return code == CLI_USAGE ? "invalid" : code == CLI_NO ? "no" : "failed";
 }
 
+/* Prints an error to standard error: as text, or as a document with --json. */
 static void print_error(const struct cli *cli, const char *status, const bson_error_t *error,
                         const char *message)
 {
@@ -249,6 +250,8 @@ void cli_report(const struct cli *cli, const bson_t *document, const char *forma
     funlockfile(stderr);
 }
 
+/* Returns the exit code: CLI_NO for a result that the caller can expect, CLI_USAGE for a wrong
+ * call, and CLI_FAILED for a failure of the store. */
 static int cli_exit_of(truce_status status)
 {
     switch (status) {

@@ -62,6 +62,8 @@ static truce_store *complete_open_store(const struct completing *c)
     return c->uri && !truce_store_open(c->uri, &options, &store, NULL) ? store : NULL;
 }
 
+/* Offers the collections. Hides those of truce's own and old versions, until the word begins with
+ * "truce_". */
 static void offer_collections(const struct completing *c, truce_store *store)
 {
     bson_t collections, one;
@@ -177,6 +179,8 @@ static bool complete_is(const char *placeholder, const char *words)
     return false;
 }
 
+/* Offers names of the store that fit the placeholder. Offers nothing if the store cannot be
+ * opened. */
 static void offer_from_store(const struct completing *c, const char *placeholder)
 {
     const char *noun = c->command->noun;
@@ -320,6 +324,8 @@ static bool offer_option_value(const struct completing *c)
     return option != NULL;
 }
 
+/* Finds out whether the word is an option, its value, a noun, a verb, or an argument, and offers
+ * the candidates. */
 static void complete_complete(struct completing *c)
 {
     int noun = cli_next_plain(c->before, 0), at = noun + 1;

@@ -78,6 +78,8 @@ void pool_end(pid_t *child)
     *child = 0;
 }
 
+/* Runs this program again as a worker. The pipes become standard input and output; all other
+ * descriptors are closed. */
 static _Noreturn void become_worker(const struct pool *pool, int number, int in, int out)
 {
     const char *argv[ARGUMENTS_MAX + 3];
@@ -97,6 +99,7 @@ static _Noreturn void become_worker(const struct pool *pool, int number, int in,
     _exit(127);
 }
 
+/* Starts the process of a slot. The frames in its queue are sent again from their first byte. */
 static truce_status pool_start(struct pool *pool, int number, bson_error_t *error)
 {
     struct slot *slot = &pool->slots[number];
@@ -131,6 +134,8 @@ static truce_status pool_start(struct pool *pool, int number, bson_error_t *erro
     return TRUCE_OK;
 }
 
+/* Waits for a worker that has ended, and starts another one if it was killed. Fails if it has
+ * exited by itself, or too many have died. */
 static truce_status pool_replace(struct pool *pool, int number, bson_error_t *error)
 {
     struct slot *slot = &pool->slots[number];

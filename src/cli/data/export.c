@@ -52,6 +52,7 @@ static int64_t export_count_all(const struct export *export, const struct cli_qu
 typedef truce_status take_function(struct export *export, const bson_t *document, void *arg,
                                    bson_error_t *error);
 
+/* Calls `take` for each document of the query, in the snapshot if there is one. */
 static truce_status for_each(struct export *export, const struct cli_query *query,
                              take_function *take, void *arg, bson_error_t *error)
 {
@@ -90,6 +91,8 @@ struct writing {
     bool good;
 };
 
+/* Writes a document, and adds it to the fingerprint. Returns IO without a message if the output
+ * cannot be written: closing it reports the error. */
 static truce_status export_write_line(struct export *export, const bson_t *document, void *arg,
                                       bson_error_t *error)
 {
@@ -118,6 +121,8 @@ static bool export_write_text(struct export *export, const char *text)
     return cli_sink_write(&export->sink, text, strlen(text));
 }
 
+/* Writes the header and all documents. If the output cannot be written, returns CLI_DONE: closing
+ * it reports the error. */
 static int export_write_all(struct export *export, const struct cli_query *query)
 {
     struct writing writing = {.good = true};

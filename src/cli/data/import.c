@@ -123,6 +123,7 @@ static void import_make_id(struct import *import)
 static const char *const form_names[] = {
     [NDJSON_LINES] = "lines", [NDJSON_ARRAY] = "array", [NDJSON_CSV] = "csv"};
 
+/* Appends the fields of the progress up to `offset`. */
 static void append_progress(struct import *import, int64_t offset, int64_t line, int64_t row,
                             bool done, bson_t *set)
 {
@@ -423,6 +424,8 @@ static truce_status write_entries(struct import *import, size_t at, size_t count
     return is_about_input(status) ? TRUCE_OK : status;
 }
 
+/* Writes the batch in one unordered bulk, rejects the lines that the store refused, and stores the
+ * progress. */
 static int import_write_batch(struct import *import)
 {
     bson_error_t error;
@@ -457,6 +460,8 @@ static int import_flush(struct import *import)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
+/* Copies a document into the batch. If the progress is tracked, a document without an _id gets one
+ * that a resumed run makes again. */
 static void cli_import_add(struct import *import, const struct ndjson_line *line,
                            const bson_t *document)
 {
@@ -482,6 +487,7 @@ static void cli_import_add(struct import *import, const struct ndjson_line *line
     import->bytes += document->len + line->size;
 }
 
+/* Reads lines into batches until the end of the input, and writes each full batch. */
 static int import_read_lines(struct import *import)
 {
     struct ndjson_line line;
@@ -515,6 +521,7 @@ static int import_read_lines(struct import *import)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
+/* Prints the result. Returns CLI_NO if lines were rejected. */
 static int import_finish(struct import *import)
 {
     const struct cli *cli = import->cli;
@@ -538,6 +545,7 @@ static int import_finish(struct import *import)
     return import->rejected ? CLI_NO : CLI_DONE;
 }
 
+/* Imports the input. If it can be read twice, continues where an earlier import ended. */
 static int cli_import_all(struct import *import)
 {
     bson_error_t error;

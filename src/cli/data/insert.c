@@ -83,6 +83,8 @@ static int insert_line(struct insert *insert, const bson_t *document, const char
     return code ? code : insert_one(insert, document, what);
 }
 
+/* Inserts the documents of standard input until the first failure. A rehearsal ends after the first
+ * insert. */
 static int insert_lines(struct insert *insert)
 {
     const struct cli *cli = insert->cli;

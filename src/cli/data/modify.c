@@ -8,6 +8,7 @@ struct modify {
     bool removes;
 };
 
+/* Reads and checks the call. Its documents are initialized in any case. */
 static int modify_read_call(const struct cli *cli, struct modify *m)
 {
     bool given = false, is_array = false;

@@ -171,6 +171,7 @@ static int request_report(const struct cli *cli, const truce_request_report *rep
     return cli_output_end(report->failed ? CLI_NO : CLI_DONE);
 }
 
+/* Runs the requests that wait, with --loop until a failure. */
 static int request_run_run(struct cli *cli)
 {
     const truce_request_handler handler = {

@@ -52,6 +52,7 @@ static int wait_report(const struct cli *cli, truce_status status, const bson_t 
     return CLI_DONE;
 }
 
+/* Waits for a change of the collection, or for a document that matches the filter. */
 static int wait_run(struct cli *cli)
 {
     bool for_match = cli->arguments[1] != NULL;

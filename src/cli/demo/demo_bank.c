@@ -241,6 +241,8 @@ static void bank_start(struct bank *bank, int teller, enum way way)
         bank_send_all(bank, way);
 }
 
+/* Lets the tellers send money for the time of the demo, kills one after another, and reads the
+ * books at the end. */
 static truce_status bank_play(struct bank *bank, enum way way, struct books *books,
                               bson_error_t *error)
 {

@@ -227,6 +227,8 @@ static bool was_touched(const struct enrolments *demo, int student)
     return false;
 }
 
+/* Counts the students whose classes are wrong. A second document of a student is wrong, and so is a
+ * missing one if a message changes this student. */
 static truce_status enrolments_check(const struct enrolments *demo, truce_store *store,
                                      bool numbers, int *wrong, bson_error_t *error)
 {
@@ -282,6 +284,8 @@ static truce_status prepare_usual(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* Plays the story once, with code as it is usually written or with truce, and counts the students
+ * whose classes are wrong. */
 static truce_status run_way(struct enrolments *demo, bool usual, struct outcome *outcome,
                             bson_error_t *error)
 {

@@ -262,6 +262,7 @@ static truce_status sweep_dead_commits(truce_store *store, bson_error_t *error)
     return truce_sweep(store, &sweep, &swept, error);
 }
 
+/* Completes or undoes the commits of dead processes, and reads all lists. */
 static truce_status read_books(const struct keys *demo, struct books *books, bson_error_t *error)
 {
     truce_check_report checked;

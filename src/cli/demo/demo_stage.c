@@ -55,6 +55,8 @@ static truce_status count_collection(void *arg, const char *collection, bson_err
     return TRUCE_OK;
 }
 
+/* Takes the store of --store. Refuses one that has the collection of the story, or any collection
+ * if the story uses several. */
 static int take_store(struct demo_stage *stage, const char *story)
 {
     struct cli *cli = stage->cli;

@@ -37,6 +37,8 @@ static void copy_fields(struct value like, struct value value, bson_t *to)
     }
 }
 
+/* Appends the value. If an int32 equals the int64 or double `like`, appends `like`, because a
+ * number that is typed in the editor loses its type. */
 static void copy_typed(struct value like, struct value value, const char *key, uint32_t key_length,
                        bson_t *to)
 {
@@ -168,6 +170,8 @@ static bool has_markers(const char *text)
     return strstr(text, "<<<<<<< mine") || strstr(text, ">>>>>>> theirs");
 }
 
+/* Runs the editor on the file, and reads the result. Returns CLI_NO if the file was not saved, is
+ * empty, or still has markers. */
 static int edit_file(struct cli *cli, const char *path, const bson_t *document, bson_t *edited)
 {
     char *text;
@@ -457,6 +461,7 @@ static char *head_of(const bson_t *entry)
     return bson_string_free(head, false);
 }
 
+/* Merges the conflict as far as possible, and lets the user edit the result. */
 static int inbox_edit_entry(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
                             bson_t *shown, bson_t *document)
 {

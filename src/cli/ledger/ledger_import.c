@@ -127,6 +127,7 @@ static int import_read_rules(struct cli *cli, bson_t *rules, bool *given)
     return code;
 }
 
+/* Reads all records of the file before it opens the store, and sends them. */
 static int import_file(struct cli *cli, struct book_source *source, const char *path)
 {
     struct reading reading = {.cli = cli, .lines = {.what = "record"}};

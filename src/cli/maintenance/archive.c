@@ -229,6 +229,7 @@ static void archive_show_fault(const char *text, void *arg)
     bson_destroy(&answer);
 }
 
+/* Returns CLI_NO if the archive has faults, or no base is complete. */
 static int archive_verify_run(struct cli *cli)
 {
     struct verify_report report;

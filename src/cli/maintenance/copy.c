@@ -220,6 +220,7 @@ static void append_json(struct buffer *out, const bson_t *note, const char *name
         truce__buffer_append(out, "nothing", 7);
 }
 
+/* Appends what differs: a missing document, a document that only TO has, or a field. */
 static void append_what(struct buffer *out, const bson_t *note)
 {
     const char *difference = truce__field_text(note, "difference");
@@ -242,6 +243,7 @@ static void append_what(struct buffer *out, const bson_t *note)
     }
 }
 
+/* Prints a difference: as text, or with --json as the note itself. */
 static void show_difference(const bson_t *note, void *arg)
 {
     struct copying *copying = arg;
@@ -267,6 +269,7 @@ static void show_difference(const bson_t *note, void *arg)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
+/* Prints why the copy failed, with the option or command that helps. Returns the exit code. */
 static int copy_refuse(const struct copying *copying, truce_status status,
                        const truce_copy_report *report, const bson_error_t *error)
 {
@@ -335,6 +338,7 @@ static bool is_excluded(const struct copying *copying, const char *collection)
     return !*wanted;
 }
 
+/* Prints a note with the collections of patterns that --collection leaves out. */
 static void report_left_out(const struct copying *copying)
 {
     bson_t collections;
@@ -422,6 +426,7 @@ static int copy_read_options(struct copying *copying, const char **collections)
     return CLI_DONE;
 }
 
+/* Opens both stores, copies from a snapshot of FROM, and prints the result. */
 static int copy_copy(struct copying *given, const char **collections)
 {
     struct copying copying = *given;

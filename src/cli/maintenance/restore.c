@@ -163,6 +163,8 @@ static void restore_answer(const struct cli *cli, const struct restore_options *
     bson_destroy(&answer);
 }
 
+/* Restores, checks the result unless it is a dry run, and prints the report. Returns CLI_NO if the
+ * check has findings. */
 static int restore_with(struct cli *cli, struct target *target, const struct restore_options *given,
                         int64_t skip)
 {

@@ -40,6 +40,7 @@ static truce_status verify_take(struct verify_input *input, const bson_t *docume
     return truce__jepsen_add(input->jepsen, document, error);
 }
 
+/* Reads the operations of lines of JSON. A fault is a usage error that names the line. */
 static int read_json(struct verify_input *input, struct ndjson *lines)
 {
     struct ndjson_line line;
@@ -76,6 +77,7 @@ static int verify_json(struct verify_input *input)
     return code;
 }
 
+/* Reads the operations of a file in EDN. A fault is a usage error that names the line. */
 static int verify_edn(struct verify_input *input)
 {
     struct edn_reader reader = {.line = 1};
@@ -122,6 +124,8 @@ static int verify_read(struct verify_input *input)
     return code;
 }
 
+/* Checks the history, and prints the smallest part that shows an anomaly, and the result. Returns
+ * CLI_NO if there is an anomaly. */
 static int verify_answer(struct verify_input *input)
 {
     int anomalies = truce__verify_run(input->verify, verify_show, input);

@@ -83,6 +83,7 @@ static int show_once(struct cli *cli)
     return cli_row_run_with(cli, &figures, NULL);
 }
 
+/* Prints the queues, on a terminal again and again until Ctrl-C. */
 static int run_top(struct cli *cli)
 {
     int64_t every_ms;
@@ -287,6 +288,7 @@ static const struct cli_command cli_queue_close = {
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
+/* Repeats the request until the reply has no `more`, and prints the number of retried jobs. */
 static int run_redrive(struct cli *cli)
 {
     bson_t *request =

@@ -65,6 +65,8 @@ static void claim_copy_job(const bson_t *reply, struct work_job *at)
     at->timeout_ms = truce__field_number(at->job, "timeout_ms");
 }
 
+/* Claims a job of one queue. A wait that is not below --deadline is shortened to half of it.
+ * Returns NOT_FOUND if no job is ready. */
 static truce_status claim_of(const struct work *work, const struct work_source *source,
                              int64_t wait_ms, struct work_job *at, bson_error_t *error)
 {
@@ -392,6 +394,7 @@ static void work_open_append(struct buffer *line, const char *text)
     truce__buffer_append(line, text, strlen(text));
 }
 
+/* Queues the line of a job for the program. */
 static void send_job(struct program_run *run, const struct work_job *at)
 {
     struct buffer line = {0};
@@ -473,6 +476,8 @@ static void keep_progress(struct program_run *run, struct open_job *job, const b
         cli_note(run->work->cli, "the progress of a job could not be stored: %s", error.message);
 }
 
+/* Ends the job by the answer, and removes it. If the job is lost or timed out, the kind of the
+ * answer does not matter. */
 static void end_job(struct program_run *run, struct open_job *job, const struct answer *answer)
 {
     struct work *work = run->work;
@@ -495,6 +500,8 @@ static void end_job(struct program_run *run, struct open_job *job, const struct 
     run->answered = true;
 }
 
+/* Handles a line of the program. An invalid line is a fault of the program; an answer for a job
+ * that it does not have is only noted (WO2). */
 static void work_open_take_answer(struct program_run *run, const char *line, size_t size)
 {
     struct answer answer;
@@ -569,6 +576,8 @@ static bool may_be_jobs(struct program_run *run, bson_error_t *error)
     return true;
 }
 
+/* Claims and sends jobs while the program has room. Waits for a job only if the program has
+ * none. */
 static void take_jobs(struct program_run *run)
 {
     struct work *work = run->work;
@@ -642,6 +651,8 @@ static char *work_open_reason_of(const struct program_run *run)
     return work_child_end(&run->child);
 }
 
+/* Ends the jobs of a program that has ended: released if it was ended because of one job (WO5),
+ * else failed with the reason (WO4). */
 static void conclude_all(struct program_run *run)
 {
     struct work *work = run->work;
@@ -744,6 +755,7 @@ static void *work_on(void *arg)
     return NULL;
 }
 
+/* Runs each worker in a thread, the first one in this thread. Returns the exit code. */
 static int work_all(struct work *work)
 {
     pthread_t threads[WORK_PROGRAMS_MAX];
@@ -786,6 +798,7 @@ static bool work_add_source(struct work *work, const char *text)
     return true;
 }
 
+/* Reads and checks the options. On a fault, prints the usage error and returns false. */
 static bool work_read_call(struct work *work)
 {
     struct cli *cli = work->cli;

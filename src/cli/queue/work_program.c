@@ -139,6 +139,8 @@ static truce_status answer_find_kind(const bson_t *document, struct answer *answ
     return TRUCE_OK;
 }
 
+/* Reads the fields besides the kind. Refuses a field that is unknown, repeated, or of a wrong type.
+ * *seen gets a bit for each field. */
 static truce_status answer_take_all(const bson_t *document, struct answer *answer, unsigned *seen,
                                     bson_error_t *error)
 {
@@ -479,6 +481,8 @@ static int work_spawn(pid_t *child, char **words, char **environment, const int 
     return failed;
 }
 
+/* Creates the files in memory, and writes the payload as one line into the first. Returns false on
+ * failure. */
 static bool open_files(struct attempt *attempt)
 {
     bson_t payload;
@@ -574,6 +578,9 @@ static bool program_has_ended(struct attempt *attempt, int64_t slice_ms)
     return false;
 }
 
+/* Waits for the end of the program, and extends the lease in the meantime. Sends SIGTERM if the job
+ * is lost or timed out, or if the worker stops and the grace time is over; SIGKILL follows after
+ * the grace time. */
 static void wait_for_it(struct attempt *attempt)
 {
     int64_t slice_ms = 1, grace_ns = 0;
@@ -697,6 +704,8 @@ static char *last_output(int file)
     return text;
 }
 
+/* Returns how the program ended, with the last bytes of its error output. The caller frees it with
+ * bson_free. */
 static char *program_reason_of(const struct attempt *attempt)
 {
     char *errors = last_output(attempt->err), *reason;
@@ -719,6 +728,7 @@ static char *program_reason_of(const struct attempt *attempt)
     return reason;
 }
 
+/* Ends the job by the exit code, or as lost, timed out, or abandoned. */
 static void program_conclude(struct attempt *attempt)
 {
     struct work_job *at = &attempt->at;
@@ -743,6 +753,8 @@ static void program_conclude(struct attempt *attempt)
 
 /* ---- jobs, one after the other --------------------------------------------------------------- */
 
+/* Runs a program for the claimed job. If it cannot be started, releases the job and ends the
+ * worker. */
 static void program_do_job(struct work *work, const struct work_job *at)
 {
     struct attempt attempt = {.work = work, .at = *at, .in = -1, .out = -1, .err = -1};

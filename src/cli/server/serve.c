@@ -58,6 +58,7 @@ static char *serve_uri(const struct server_options *options, int port)
     return bson_string_free(uri, false);
 }
 
+/* Prints the addresses on which the server listens. Returns false if this fails. */
 static bool serve_report(const struct cli *cli, const struct server_options *options,
                          const struct server *server)
 {
@@ -187,6 +188,8 @@ static int serve_refused(const struct cli *cli, truce_status status, const bson_
                      status, error);
 }
 
+/* Starts the server, waits for a signal, and drains it. Returns CLI_FAILED if the store has
+ * failed. */
 static int serve_serve(struct cli *cli, truce_store *store, const struct server_options *options,
                        const sigset_t *ends, struct ear *ear)
 {
@@ -310,6 +313,8 @@ static int serve_own_database(struct cli *cli, truce_store *store, struct server
     return CLI_DONE;
 }
 
+/* Opens the store, and starts the archiver, the consumers, and the server. If the file does not
+ * exist, checks the options first, so that a refused call creates no file. */
 static int serve_store(struct cli *cli, const char *uri, struct server_options *options,
                        const sigset_t *ends)
 {

@@ -85,6 +85,8 @@ static void serve_archive_report(enum archive_event event, const struct segment_
     log_write_store(bad ? TRUCE_LOG_WARNING : TRUCE_LOG_INFO, message, archive->log);
 }
 
+/* Runs the archiver until the server ends. After a failure, logs it and starts the archiver
+ * again. */
 static void *serve_archive_run(void *arg)
 {
     struct serve_archive *archive = arg;

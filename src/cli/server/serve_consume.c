@@ -63,6 +63,7 @@ static void serve_consume_note(const char *text, void *arg)
     bson_free(message);
 }
 
+/* Runs a worker until the server ends, and starts it again after SERVE_CONSUME_AGAIN_MS. */
 static void *serve_consume_run(void *arg)
 {
     struct serve_consume_thread *thread = arg;
@@ -84,6 +85,7 @@ static void *serve_consume_run(void *arg)
     return NULL;
 }
 
+/* Starts a thread for each worker of each file. */
 static int serve_consume_start(const struct cli *cli, struct serve_consume *consume)
 {
     size_t threads = 0;
@@ -139,6 +141,7 @@ static int serve_consume_allow(const struct cli *cli)
     return CLI_DONE;
 }
 
+/* Reads the options of one file, and opens a view if the file names a database. */
 static int serve_consume_read(const struct cli *cli, const char *path, const char *own,
                               struct serve_consumer *consumer)
 {

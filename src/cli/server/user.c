@@ -146,6 +146,7 @@ static int user_roles_error(const struct cli *cli, truce_status status, bson_err
     return cli_error(cli, NULL, status, error);
 }
 
+/* Reads the password before it opens the store, and overwrites it in memory at the end. */
 static int user_add(struct cli *cli, const struct grants *grants)
 {
     char password[PASSWORD_MAX + 2];
@@ -345,6 +346,7 @@ static bool user_read_expires(const struct cli *cli, int64_t *expires_ms)
     return true;
 }
 
+/* Creates a token, prints it, and overwrites it in memory. */
 static int user_add_token(const struct cli *cli, int64_t expires_ms)
 {
     char token[TOKEN_MAX], id[TOKEN_ID_MAX];

@@ -184,6 +184,7 @@ static void apply_append_line(struct buffer *part, const struct ndjson_line *lin
     truce__buffer_append(part, line->text, line->size);
 }
 
+/* Adds a line to the part of its worker, or to the rejected lines if it is wrong or too long. */
 static void apply_take_line(struct apply *apply, struct chunk *chunk, struct buffer *parts,
                             const struct ndjson_line *line)
 {
@@ -247,6 +248,7 @@ static truce_status skip_chunk(struct apply *apply, struct chunk *chunk, bool *d
     return TRUCE_OK;
 }
 
+/* Gives the parts of the chunk to the workers, and waits for room in their queues. */
 static truce_status apply_parts(struct apply *apply, struct chunk *chunk, struct buffer *parts,
                                 bson_error_t *error)
 {
@@ -441,6 +443,7 @@ static char *format_text(const struct message_format *format)
     return bson_string_free(text, false);
 }
 
+/* Reads the definition of the set, and prepares the message format and the job. */
 static int apply_prepare(struct apply *apply, struct message_format *format)
 {
     struct cli *cli = apply->cli;
@@ -478,6 +481,7 @@ static truce_status apply_make_ready(struct apply *apply, bson_error_t *error)
     return status;
 }
 
+/* Starts the workers, applies the input, and prints the result. */
 static int run_pool(struct apply *apply)
 {
     const char *argv[ARGUMENTS_ROOM + 1];

@@ -215,6 +215,7 @@ void reject_append(bson_t *array, uint32_t *index, int64_t line, const char *rea
     bson_append_document_end(array, &one);
 }
 
+/* Writes the rejected lines of a chunk to the sink. */
 static truce_status write_chunk(struct job *job, int64_t chunk, struct sink *sink,
                                 bson_error_t *error)
 {
@@ -296,6 +297,7 @@ static void worker_make_room(struct worker *worker, size_t lines)
     worker->results = bson_realloc(worker->results, lines * sizeof *worker->results);
 }
 
+/* Parses a line into the next operation, or rejects it. */
 static void worker_read_line(struct worker *worker, int64_t line, const char *text, size_t size)
 {
     struct message *message = &worker->messages[worker->count];
@@ -338,6 +340,7 @@ static size_t count_lines(const struct buffer *frame)
     return at == frame->size ? count : 0;
 }
 
+/* Reads the lines of a frame, each {number (8 bytes), size (4 bytes), text}. */
 static void worker_read_lines(struct worker *worker, const struct buffer *frame)
 {
     size_t lines = count_lines(frame), at = 0;
@@ -426,6 +429,8 @@ static void count_outcome(struct worker *worker, truce_set_outcome outcome)
     worker->counts.quarantined += outcome == TRUCE_SET_QUARANTINED;
 }
 
+/* Applies the operations as one batch, again after a temporary failure. Rejects operations that
+ * also fail alone. */
 static truce_status worker_consume(struct worker *worker, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -462,6 +467,7 @@ static void append_counts(const struct worker *worker, bson_t *answer)
     bson_append_array(answer, "rejected", -1, &worker->rejected);
 }
 
+/* Applies the lines of a frame, and answers it. Returns false if the answer cannot be written. */
 static bool worker_work(struct worker *worker, const struct buffer *frame)
 {
     bson_t answer = BSON_INITIALIZER;
@@ -483,6 +489,7 @@ static bool worker_work(struct worker *worker, const struct buffer *frame)
     return good;
 }
 
+/* Applies the frames of standard input until its end. */
 static int worker_run(struct cli *cli)
 {
     struct worker worker = {

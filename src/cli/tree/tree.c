@@ -564,6 +564,7 @@ static int publish_append_base(struct cli *cli, int64_t version, bson_t *request
     return code;
 }
 
+/* Prints the outcome. Returns CLI_NO for a conflict, after its items. */
 static int publish_print_outcome(struct cli *cli, const struct publishing *publishing,
                                  const bson_t *reply)
 {
