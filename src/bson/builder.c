@@ -4,6 +4,8 @@
 
 #define FIRST_ROOM 128
 
+/* Makes room for `more` bytes, by doubling. Returns false, and sets `full`, if the arena would
+ * exceed bytes_max. */
 static bool builder_make_room(struct builder *builder, size_t more)
 {
     size_t wanted, room = builder->room;

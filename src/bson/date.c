@@ -88,6 +88,7 @@ static bool read_minutes(struct date_reader *reader)
     return true;
 }
 
+/* Reads the part of a date that the letter after a % names. The format has been checked. */
 static bool read_letter(struct date_reader *reader, struct fields_read *read, char letter)
 {
     static const struct {
@@ -128,6 +129,8 @@ static bool read_format(struct date_reader *reader, struct fields_read *read, co
     return reader->at == reader->end;
 }
 
+/* Sets the date and the time from the fields that were read. Returns false if they are incomplete
+ * or do not exist in the calendar. */
 static bool use_fields(struct date_reader *reader, const struct fields_read *read)
 {
     const int64_t *values = read->values;
@@ -202,6 +205,8 @@ static int write_zone(char letter, const struct date_zone *zone, int64_t date_ms
     return sprintf(text, "%c%02d%02d", minutes < 0 ? '-' : '+', distance / 60, distance % 60);
 }
 
+/* Writes the part of a date that a letter after a % names, except the zone. Returns the number of
+ * bytes. */
 static int write_letter(char letter, const struct date_parts *parts, char *text)
 {
     switch (letter) {
@@ -513,6 +518,8 @@ static bool read_compact_date(struct date_reader *reader, const struct date_numb
            date_set_day_of_year(reader, number->value / 1000, number->value % 1000);
 }
 
+/* Reads a date that begins with a number, which is a year, a month, or a day by its digits and by
+ * the separator. */
 static bool read_number_date(struct date_reader *reader)
 {
     struct date_number first;
@@ -675,6 +682,8 @@ static bool is_zone_letter(char c)
            c == '-' || c == ':';
 }
 
+/* Reads an offset such as +02:00, a name with a slash such as Europe/Paris, or an abbreviation such
+ * as EST. */
 static bool date_read_zone(struct date_reader *reader)
 {
     const char *first = reader->at, *at = first;
@@ -705,6 +714,7 @@ static bool skip_weekday(struct date_reader *reader)
     return true;
 }
 
+/* Reads the next piece: a date, a time of day, a zone, or the name of a weekday. */
 static bool read_piece(struct date_reader *reader)
 {
     struct date_reader probe = *reader;

@@ -39,6 +39,8 @@ bool truce__names_plain(const bson_t *document)
 
 /* ---- one name ------------------------------------------------------------------------------- */
 
+/* Escapes a name: a `$` at the beginning and every dot become wide. Characters that are wide
+ * already get a wide backslash before them. */
 static void store_name(const char *name, struct buffer *out)
 {
     for (const char *at = name; *at; at++) {
@@ -56,6 +58,7 @@ static void store_name(const char *name, struct buffer *out)
     }
 }
 
+/* Restores a name that store_name has escaped. */
 static void restore_name(const char *name, struct buffer *out)
 {
     const char *at = name;
@@ -80,6 +83,7 @@ static void restore_name(const char *name, struct buffer *out)
 
 typedef void convert_name(const char *name, struct buffer *out);
 
+/* Appends the fields of a document or array with converted names, at all depths. */
 static void append_converted(bson_t *to, struct value container, convert_name *convert)
 {
     struct fields fields = truce__fields(container);

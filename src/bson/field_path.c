@@ -43,6 +43,8 @@ static void table_index(struct field_table *table, uint32_t at)
     truce__hash_add(&table->names, truce__hash_bytes(entry->key, entry->key_length), at);
 }
 
+/* Doubles the room of the table, and indexes its entries once it is larger than SMALL. Returns
+ * false if the arena would exceed bytes_max. */
 static bool table_grow(struct field_table *table)
 {
     uint32_t room = table->room ? 2 * table->room : SMALL;

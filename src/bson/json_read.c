@@ -231,6 +231,7 @@ static const char *plain_text_of(const bson_iter_t *iter)
     return text && strlen(text) == length ? text : NULL;
 }
 
+/* Converts $numberInt and $numberLong. */
 static const char *convert_int(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     const char *text = plain_text_of(&w->first);
@@ -257,6 +258,7 @@ static const char *convert_int(const struct wrapper *w, struct buffer *payload, 
     return CONVERTED;
 }
 
+/* Converts $numberDouble: a JSON number, Infinity, -Infinity, or NaN. */
 static const char *convert_double(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     const char *text = plain_text_of(&w->first);
@@ -311,6 +313,7 @@ static const char *convert_oid(const struct wrapper *w, struct buffer *payload, 
     return CONVERTED;
 }
 
+/* Converts $date: ISO 8601, or milliseconds since 1970. */
 static const char *convert_date(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     const char *text = plain_text_of(&w->first);
@@ -380,6 +383,7 @@ static bool json_read_base64(const char *text, struct buffer *bytes)
     return truce__base64_read(text, length, false, bytes->bytes, &bytes->size);
 }
 
+/* Reads the subtype of a binary: one or two hexadecimal digits, or a number from 0 to 255. */
 static bool subtype_of(const bson_iter_t *iter, uint8_t *subtype)
 {
     const char *text = plain_text_of(iter);
@@ -415,6 +419,7 @@ static void payload_binary(struct buffer *payload, uint8_t subtype, const struct
     truce__buffer_append(payload, bytes->bytes, bytes->size);
 }
 
+/* Converts $binary: {base64, subType}, or the older form {$binary: base64, $type: subtype}. */
 static const char *convert_binary(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     static const char wrong[] =
@@ -441,6 +446,7 @@ static const char *convert_binary(const struct wrapper *w, struct buffer *payloa
     return CONVERTED;
 }
 
+/* Converts $uuid to a binary of the subtype for UUIDs. */
 static const char *convert_uuid(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     const char *text = plain_text_of(&w->first);
@@ -479,6 +485,7 @@ static int character_order(const void *a, const void *b)
     return *(const char *)a - *(const char *)b;
 }
 
+/* Converts $regularExpression, and sorts its options. */
 static const char *convert_regex(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     bson_iter_t pattern, options;
@@ -501,6 +508,7 @@ static const char *convert_regex(const struct wrapper *w, struct buffer *payload
     return CONVERTED;
 }
 
+/* Converts $code, with or without $scope. */
 static const char *convert_code(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     uint32_t length;
@@ -538,6 +546,7 @@ static const char *convert_symbol(const struct wrapper *w, struct buffer *payloa
     return CONVERTED;
 }
 
+/* Converts $dbPointer. */
 static const char *convert_pointer(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     bson_iter_t name, id;
@@ -850,6 +859,7 @@ static truce_status read_unicode(struct reading *r, bool key)
     return json_read_put(r, bytes, utf8_encode(code, bytes));
 }
 
+/* Reads the rest of an escape after the backslash, and writes its character. */
 static truce_status read_escape(struct reading *r, bool key, uint8_t quote)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -971,6 +981,8 @@ static truce_status json_refuse_length(struct reading *r)
     return fail_here(r, what);
 }
 
+/* Reads a number. It becomes an integer if it has neither a fraction nor an exponent (put_integer),
+ * and otherwise a double. */
 static truce_status json_read_number(struct reading *r, uint8_t *type)
 {
     char text[NUMBER_TEXT_MAX + 1];
@@ -993,6 +1005,7 @@ static truce_status json_read_number(struct reading *r, uint8_t *type)
     return put_double(r, number, type);
 }
 
+/* Reads true, false, or null. Anything else is an error, because no value begins with it. */
 static truce_status read_word(struct reading *r, uint8_t *type)
 {
     size_t left = (size_t)(r->end - r->at);
@@ -1042,6 +1055,7 @@ static truce_status json_read_name(struct reading *r)
     return json_read_put(r, from, (size_t)(r->at - from));
 }
 
+/* Writes the key of an element: the index in an array, or else the name that it reads. */
 static truce_status json_read_key(struct reading *r, uint32_t index, bool array)
 {
     truce_status status = TRUCE_OK;
@@ -1071,6 +1085,7 @@ static truce_status read_colon(struct reading *r)
     return TRUCE_OK;
 }
 
+/* Reads an element, and writes its type when the value has been read. */
 static truce_status json_read_element(struct reading *r, uint32_t index, bool array)
 {
     size_t type_at = r->out->size;
@@ -1138,6 +1153,8 @@ static bool is_escaped(const struct reading *r)
            !strcmp((const char *)r->out->bytes + frame->key, JSON_ESCAPE);
 }
 
+/* Reads a document or an array, from its opening bracket on. `literal` means that it stays a
+ * document even if it looks like a wrapper. */
 static truce_status read_container(struct reading *r, bool array, bool literal)
 {
     size_t length_at = r->out->size;

@@ -80,6 +80,7 @@ void truce__json_write_text(struct buffer *out, const char *text, size_t size)
     truce__buffer_append_byte(out, '"');
 }
 
+/* Writes a double with as few digits as read back to the same number, at least 15. */
 static void json_write_double(struct buffer *out, double number, enum json_form form)
 {
     char text[40];
@@ -211,6 +212,7 @@ static void json_write_container(struct buffer *out, const bson_iter_t *iter, en
     write_nested(out, bytes, size, array, form);
 }
 
+/* Writes JavaScript code, with its scope if it has one. */
 static void json_write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     uint32_t length, scope_size;
@@ -253,6 +255,7 @@ static void json_write_decimal(struct buffer *out, const bson_iter_t *iter)
     put_format(out, "{\"$numberDecimal\": \"%s\"}", text);
 }
 
+/* Writes a number. The canonical form and decimals have wrappers. */
 static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     switch (bson_iter_type(iter)) {

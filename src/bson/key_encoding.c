@@ -218,6 +218,8 @@ static void append_remainder(struct buffer *key, struct magnitude number)
     append_big_endian(key, (uint64_t)number.coefficient, 8);
 }
 
+/* Appends the double without its trailing zero bytes and, if the number is greater than the double,
+ * the decimal. */
 static void append_magnitude(struct buffer *key, struct magnitude number)
 {
     uint8_t bytes[8];
@@ -273,6 +275,7 @@ static bool decimal_is_zero(bson_decimal128_t number)
     return (number.high >> 61 & 3) == 3 || coefficient == 0 || coefficient >= power_of_ten(34);
 }
 
+/* Appends a decimal. NaN, infinity, and zero have the same bytes as those of doubles. */
 static void keys_append_decimal(struct buffer *key, bson_decimal128_t number)
 {
     bool negative = number.high >> 63;
@@ -289,6 +292,7 @@ static void keys_append_decimal(struct buffer *key, bson_decimal128_t number)
     }
 }
 
+/* Appends the body of a number of any type. */
 static void keys_append_number(struct buffer *key, struct value value)
 {
     switch (value.type) {

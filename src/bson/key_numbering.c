@@ -75,6 +75,8 @@ static uint32_t numbering_count_fields(struct value document)
     return count;
 }
 
+/* Lists the fields of one document with the numbers of their names. A name that occurs twice clears
+ * `unique`. */
 static void numbering_read_side(struct arena *arena, struct numbering *numbering,
                                 struct value document, struct aligned *aligned,
                                 struct aligned_side *side)

@@ -365,6 +365,7 @@ bson_decimal128_t truce__number_to_decimal(struct value number)
     }
 }
 
+/* Adds, subtracts, or multiplies as decimals. */
 static struct value combine_decimals(enum number_operation operation, struct value a,
                                      struct value b, struct arena *arena)
 {

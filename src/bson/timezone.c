@@ -132,6 +132,8 @@ static int64_t change_in_year(const struct change *change, int64_t year)
     return day * DAY_S + change->time_s;
 }
 
+/* Returns the offset of a rule at an instant. South of the equator, summer time ends earlier in the
+ * year than it starts. */
 static int32_t rule_offset(const struct rule *rule, int64_t utc_s)
 {
     int64_t year, starts, ends;
@@ -245,6 +247,7 @@ static bool timezone_read_time(struct text *text, int32_t *seconds)
     return true;
 }
 
+/* Reads a change such as M3.5.0/3, J60, or 59. Without a time, it happens at 2:00. */
 static bool read_change(struct text *text, struct change *change)
 {
     *change = (struct change){.kind = CHANGE_DAY, .time_s = 2 * 3600};
@@ -326,6 +329,8 @@ static bool read_offset(const uint8_t *types, int64_t count, unsigned type, int3
     return *offset > -OFFSET_S_MAX && *offset < OFFSET_S_MAX;
 }
 
+/* Reads the transitions from the 64-bit data. Returns false if they do not ascend or an offset is
+ * invalid. */
 static bool read_transitions(const uint8_t *data, const int64_t counts[COUNTS],
                              struct time_zone *zone)
 {
@@ -349,6 +354,7 @@ static bool read_transitions(const uint8_t *data, const int64_t counts[COUNTS],
     return true;
 }
 
+/* Parses a compiled file: skips the 32-bit data, and reads the 64-bit data and the rule. */
 static bool timezone_parse(const uint8_t *bytes, size_t size, struct time_zone *zone)
 {
     int64_t counts[COUNTS];
@@ -447,6 +453,7 @@ out:
     return status;
 }
 
+/* Reads the file of a zone from the directory of time zones, or from that in TRUCE_ZONEINFO. */
 static truce_status timezone_load(const char *name, size_t length, struct time_zone **zone,
                                   bson_error_t *error)
 {

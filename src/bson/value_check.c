@@ -83,6 +83,7 @@ static uint32_t utf8_sequence(const uint8_t *at, const uint8_t *end)
     return length;
 }
 
+/* Returns whether the bytes are valid UTF-8. Skips ASCII by words. */
 static bool is_utf8(const uint8_t *at, const uint8_t *end)
 {
     while (at < end) {
@@ -154,6 +155,7 @@ static enum fault skip_bool(const uint8_t **at, const uint8_t *end)
     return skip_bytes(at, end, 1);
 }
 
+/* Skips a binary, and checks the inner length of the old subtype. */
 static enum fault skip_binary(const uint8_t **at, const uint8_t *end)
 {
     int32_t length, inner;
@@ -173,6 +175,7 @@ static enum fault skip_binary(const uint8_t **at, const uint8_t *end)
 
 static enum fault skip_container(struct scan *scan, const uint8_t **at, const uint8_t *end);
 
+/* Skips code with a scope. The string and the document must fill its length exactly. */
 static enum fault skip_code_with_scope(struct scan *scan, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *inside_end;
@@ -266,6 +269,7 @@ static enum fault skip_elements(struct scan *scan, const uint8_t *at, const uint
     return SOUND;
 }
 
+/* Checks a document or array and moves `*at` after it. */
 static enum fault skip_container(struct scan *scan, const uint8_t **at, const uint8_t *end)
 {
     int32_t length;

@@ -46,6 +46,7 @@ static void write_format(struct writer *writer, const char *format, ...)
     write_bytes(writer, piece, (size_t)length);
 }
 
+/* Writes a string in quotes, with escapes. */
 static void value_show_write_quoted(struct writer *writer, const char *text, size_t length)
 {
     write_bytes(writer, "\"", 1);
@@ -144,6 +145,7 @@ static void value_show_write_code(struct writer *writer, const char *name, struc
 
 static void value_show_write_value(struct writer *writer, struct value value);
 
+/* Writes a document or array, up to the end of the buffer. */
 static void value_show_write_container(struct writer *writer, struct value value)
 {
     bool is_array = value.type == BSON_TYPE_ARRAY, first = true;

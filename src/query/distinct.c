@@ -53,6 +53,7 @@ void truce__distinct_free(struct distinct *distinct)
     bson_free(distinct);
 }
 
+/* Adds a copy of the value, unless an equal one is there. */
 static void distinct_add(struct distinct *distinct, struct value value)
 {
     uint64_t hash = truce__value_hash(value);

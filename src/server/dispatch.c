@@ -36,6 +36,8 @@ static truce_status dispatch_refuse_unknown(const struct command_table *commands
                          truce__nearest_word_hint(&nearest, hint));
 }
 
+/* Finds the command that the first field of the request names. Commands for tests do not exist
+ * without --test-commands. */
 static truce_status dispatch_find(struct call *call, bson_error_t *error)
 {
     const char *name;

@@ -60,6 +60,7 @@ static const char *embedded_remote(truce_store *store)
     return store->ops->database ? store->ops->database(store) : NULL;
 }
 
+/* Creates the state of a store. The caller frees it with embedded_free. */
 static truce_status embedded_make(truce_store *store, struct embedded **made, bson_error_t *error)
 {
     char own[DATABASE_NAME_MAX + 1];
@@ -93,6 +94,8 @@ __attribute__((constructor)) static void embedded_watch_forks(void)
     truce__forks_watch(NULL, NULL, embedded_forked);
 }
 
+/* Returns the state of the store, and creates it on the first call. Fails if the store was opened
+ * before a fork. */
 static truce_status embedded_of(truce_store *store, struct embedded **embedded, bson_error_t *error)
 {
     struct truce_store_cache *found = __atomic_load_n(&store->commands, __ATOMIC_ACQUIRE);

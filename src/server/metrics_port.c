@@ -22,6 +22,7 @@ struct metrics_port {
     char where[64];
 };
 
+/* Queues a reply with a copy of the text. */
 static enum MHD_Result port_answer(struct MHD_Connection *connection, unsigned code,
                                    const void *text, size_t size)
 {

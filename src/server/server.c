@@ -65,6 +65,8 @@ static const char *server_address(const struct server_options *options)
     return options->address ? options->address : "127.0.0.1";
 }
 
+/* Opens the TCP port and the Unix socket of the options. After a failure, the caller closes those
+ * that are open. */
 static truce_status server_listen(struct server *server, const struct server_options *options,
                                   bson_error_t *error)
 {
@@ -133,6 +135,8 @@ static void server_accept(struct server *server, int listener)
         truce__clock_sleep_ms(ACCEPT_MS);
 }
 
+/* Accepts connections until the server stops, and releases what is no longer used: the function of
+ * the accepter. */
 static void *server_accept_all(void *arg)
 {
     struct server *server = arg;
@@ -182,6 +186,8 @@ static void *keep_feed(void *arg)
     return NULL;
 }
 
+/* Sets the change feed of a store in a file as `feed` says (NULL changes nothing), and starts the
+ * thread that prunes it. Fails with INVALID for any other store. */
 static truce_status start_feed(struct server *server, const struct server_feed *feed,
                                bson_error_t *error)
 {
@@ -318,6 +324,7 @@ static truce_status check_options(const struct server_options *options, bson_err
     return status ? status : check_tls(&options->tls, error);
 }
 
+/* Copies the options to the server, with the defaults for those that are 0. */
 static void set_access(struct server *server, const struct server_options *options)
 {
     server->auth = options->auth;

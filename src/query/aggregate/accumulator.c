@@ -622,6 +622,7 @@ struct n_state {
     struct kept **slots;
 };
 
+/* Adds an empty slot at the end of the state, in the arena of the run. */
 static struct kept *add_slot(struct accumulation *run, struct n_state *state)
 {
     struct kept *kept = truce__arena_take(run->arena, sizeof *kept);
@@ -866,6 +867,8 @@ static truce_status parse_expression(struct accumulator *made, struct value argu
     return status;
 }
 
+/* Reads one option of an accumulator such as $firstN or $topN. An option that was given before is
+ * refused. */
 static truce_status accumulator_parse_option(struct accumulator *made, const struct fields *at,
                                              const char *const *variables, bson_error_t *error)
 {
@@ -915,6 +918,8 @@ static truce_status accumulator_parse_options(struct accumulator *made, struct v
     return TRUCE_OK;
 }
 
+/* Compiles the argument of an accumulator by its form: an expression, nothing, or a document of
+ * options. */
 static truce_status parse_argument(struct accumulator *made, struct value argument,
                                    const char *const *variables, bson_error_t *error)
 {
@@ -1228,6 +1233,8 @@ void truce__accumulators_save(const struct accumulators *list, const void *state
     }
 }
 
+/* Loads the state of one accumulator that save_one or a copy of its bytes has saved, and moves
+ * `*at` behind it. */
 static truce_status load_one(struct accumulation *run, void *state, const uint8_t **at)
 {
     const struct accumulator_kind *kind = run->accumulator->kind;

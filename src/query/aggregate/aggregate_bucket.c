@@ -341,6 +341,8 @@ static truce_status auto_take_row(struct auto_stream *stream, bson_error_t *erro
     return status ? status : auto_step(stream, error);
 }
 
+/* Begins a bucket at the current row, with the states of its accumulators, and sets its lower
+ * bound. With a series, that is the upper bound of the bucket before it. */
 static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error)
 {
     bool first = stream->made++ == 0;
@@ -386,6 +388,8 @@ static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
     return status;
 }
 
+/* Makes the document of the current bucket: {_id: {min, max}, ...}, with the results of the
+ * accumulators. */
 static truce_status auto_make_document(struct auto_stream *stream, struct value *document,
                                        bson_error_t *error)
 {
@@ -404,6 +408,8 @@ static truce_status auto_make_document(struct auto_stream *stream, struct value 
     return status ? status : truce__builder_finish(&builder, document, error);
 }
 
+/* Returns the document of the next bucket. Without a series, the last bucket gets all rows that are
+ * left. */
 static truce_status auto_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct auto_stream *stream = (struct auto_stream *)base;
@@ -466,6 +472,7 @@ static void auto_free(void *data)
 
 static const struct stage_kind auto_kind = {.open = auto_open, .free = auto_free};
 
+/* Reads the option buckets, a positive whole number. */
 static truce_status parse_buckets(struct value value, int32_t *buckets, bson_error_t *error)
 {
     int64_t number;
@@ -482,6 +489,7 @@ static truce_status parse_buckets(struct value value, int32_t *buckets, bson_err
     return TRUCE_OK;
 }
 
+/* Reads the option granularity, the name of a series. */
 static truce_status parse_granularity(struct value value, const struct series **series,
                                       bson_error_t *error)
 {
@@ -501,6 +509,7 @@ static truce_status parse_granularity(struct value value, const struct series **
     return TRUCE_OK;
 }
 
+/* Reads the accumulators of the option output. Without it, the buckets have `count`. */
 static truce_status parse_output(struct value output, const char *const *variables,
                                  struct accumulators *list, bson_error_t *error)
 {
@@ -764,6 +773,8 @@ static void bucket_append_output(bson_t *group, struct value output)
         truce__value_append(group, fields.key, fields.key_length, fields.value);
 }
 
+/* Makes the specification of the $group that $bucket becomes: its _id is a $switch over the
+ * boundaries. */
 static void bucket_make_group(const struct bucket_options *options,
                               const struct boundaries *boundaries, struct value fallback,
                               bson_t *group)
@@ -784,6 +795,7 @@ static void bucket_make_group(const struct bucket_options *options,
     bucket_append_output(group, options->output);
 }
 
+/* Checks the options of $bucket, and appends its $group and its $sort to the pipeline. */
 static truce_status push_bucket(struct stage_parser *parser, const struct bucket_options *options,
                                 struct arena *arena, bson_error_t *error)
 {

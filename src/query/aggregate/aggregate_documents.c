@@ -11,6 +11,7 @@ struct documents_stream {
     struct fields left;
 };
 
+/* Evaluates the expression of the stage, which must give an array of documents. */
 static truce_status documents_begin(struct documents_stream *stream, bson_error_t *error)
 {
     struct value array;

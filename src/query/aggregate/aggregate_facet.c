@@ -67,6 +67,8 @@ static uint32_t document_size(const uint8_t *bytes)
     return size;
 }
 
+/* Returns the next document of the batch to one facet. At the end of the batch, pauses the facet
+ * until the next batch, or ends it if the input has ended. */
 static truce_status tee_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct tee *tee = (struct tee *)base;
@@ -84,6 +86,7 @@ static truce_status tee_next(struct stream *base, struct value *document, bson_e
     return truce__stream_spend(base, error);
 }
 
+/* Reads the next batch of the input, and returns all tees to its beginning. */
 static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *error)
 {
     stream->batch.size = 0;
@@ -143,6 +146,7 @@ static bool all_ended(const struct facet_stream *stream)
     return true;
 }
 
+/* Makes the document of the stage: an array of results for each facet. */
 static truce_status facet_make_document(struct facet_stream *stream, struct value *document,
                                         bson_error_t *error)
 {
@@ -168,6 +172,7 @@ static truce_status facet_make_document(struct facet_stream *stream, struct valu
     return truce__builder_finish(&builder, document, error);
 }
 
+/* Runs all facets over the whole input, batch by batch, and returns their one document. */
 static truce_status facet_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct facet_stream *stream = (struct facet_stream *)base;
@@ -214,6 +219,7 @@ static truce_status open_branch(struct facet_stream *stream, uint32_t i, bson_er
     return status;
 }
 
+/* Opens the stages of all facets. */
 static truce_status facet_open(const void *data, const struct stage_run *run, struct stream *input,
                                struct stream **stream, bson_error_t *error)
 {
@@ -251,6 +257,7 @@ static void facet_free(void *data)
 
 static const struct stage_kind facet_kind = {.open = facet_open, .free = facet_free};
 
+/* Compiles the pipeline of one facet. Its stages must be documents. */
 static truce_status parse_facet(struct stage_parser *parser, const struct fields *at,
                                 struct facet_stage *stage, bson_error_t *error)
 {

@@ -83,6 +83,7 @@ static void ask_for_all(struct search *search, struct value array)
         graph_ask_for(search, elements.value);
 }
 
+/* Begins the search for one document: the values of startWith are looked up at depth 0. */
 static truce_status graph_begin(struct search *search, struct value document, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
@@ -118,6 +119,8 @@ static truce_status graph_hold(struct search *search, bson_error_t *error)
         &stream->base, stream->search.bytes + truce__join_finder_bytes(&stream->finder), error);
 }
 
+/* Adds a found document, unless it was found before: stores its _id, sets the field for the depth,
+ * and notes the values of connectFromField for the next depth. */
 static truce_status graph_add(struct search *search, struct value document, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
@@ -258,6 +261,7 @@ struct graph_options {
     struct value from, start, connect_from, connect_to, as, depth_max, depth_field, restriction;
 };
 
+/* Reads the options of $graphLookup without checking them. Fails with 40104 for an unknown one. */
 static truce_status graph_read_options(struct value argument, struct graph_options *options,
                                        bson_error_t *error)
 {
@@ -284,6 +288,7 @@ static truce_status graph_check_text(const char *name, struct value value, bson_
                                      name);
 }
 
+/* Checks the types of the options, and that none of the necessary ones is missing. */
 static truce_status graph_check_options(const struct graph_options *options, bson_error_t *error)
 {
     size_t length = 0;
@@ -320,6 +325,7 @@ static truce_status graph_check_options(const struct graph_options *options, bso
     return status;
 }
 
+/* Reads maxDepth: a whole number that is not negative. DEPTH_ANY if the option is absent. */
 static truce_status read_depth(struct value value, int64_t *depth, bson_error_t *error)
 {
     *depth = DEPTH_ANY;
@@ -362,6 +368,8 @@ static truce_status compile_restriction(struct stage_parser *parser, struct valu
     return status;
 }
 
+/* Compiles the options into the stage. After a failure, the stage is incomplete and the caller
+ * frees it. */
 static truce_status parse_graph(struct stage_parser *parser, const struct graph_options *options,
                                 struct graph_stage *stage, bson_error_t *error)
 {

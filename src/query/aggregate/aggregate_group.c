@@ -107,6 +107,7 @@ static char *parse_field_of(struct value expression)
                : NULL;
 }
 
+/* Compiles an expression of _id. `name` is NULL if _id is a single expression. */
 static truce_status parse_add_part(struct group_stage *stage, const char *name, struct value value,
                                    const char *const *variables, bson_error_t *error)
 {
@@ -126,6 +127,8 @@ static truce_status parse_add_part(struct group_stage *stage, const char *name, 
     return TRUCE_OK;
 }
 
+/* Compiles _id. A document whose first field begins with `$` is a single expression; any other
+ * document has an expression for each field. */
 static truce_status parse_id(struct group_stage *stage, struct value id,
                              const char *const *variables, bson_error_t *error)
 {
@@ -368,6 +371,7 @@ static void *states_of(const struct entry *entry)
     return (uint8_t *)(uintptr_t)entry + head_size(entry->key_size);
 }
 
+/* Returns the group of a key in the table, or NULL if it is not there. */
 static struct entry *group_find_entry(const struct group_stream *stream,
                                       const struct group_key *key)
 {
@@ -413,6 +417,7 @@ static void empty_table(struct group_stream *stream)
     stream->frozen = false;
 }
 
+/* Adds a group to the table and to the end of the list, and begins its accumulators. */
 static truce_status group_add_entry(struct group_stream *stream, const struct group_key *key,
                                     struct entry **added, bson_error_t *error)
 {
@@ -496,6 +501,9 @@ static truce_status put_away(struct group_stream *stream, bson_error_t *error)
     return status;
 }
 
+/* Limits the memory of the table. At the limit, freezes it. If the frozen groups grow beyond
+ * another half of the limit, or the budget of the call is used up, writes them to files. Fails if
+ * no files are allowed, or if one group alone is too large. */
 static truce_status group_limit_memory(struct group_stream *stream, bson_error_t *error)
 {
     size_t used = stream->groups.bytes + stream->room * sizeof *stream->table;
@@ -551,6 +559,7 @@ static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
 
 /* ---- adding --------------------------------------------------------------------------------- */
 
+/* Makes the id of a group from the values of its parts: the only value, or a document. */
 static truce_status make_id(struct group_stream *stream, struct value *id, bson_error_t *error)
 {
     const struct group_stage *stage = stream->stage;
@@ -568,6 +577,8 @@ static truce_status make_id(struct group_stream *stream, struct value *id, bson_
     return truce__builder_finish(&builder, id, error);
 }
 
+/* Adds the inputs of a document to its group. If the table is frozen and does not have the group,
+ * writes them to a file instead. */
 static truce_status add_inputs(struct group_stream *stream, struct group_key *key,
                                bson_error_t *error)
 {
@@ -600,6 +611,7 @@ static truce_status add_state(struct group_stream *stream, const struct group_ke
     return status ? status : group_limit_memory(stream, error);
 }
 
+/* Adds a record of a file: the state of a group, or the inputs of a document. */
 static truce_status add_record(struct group_stream *stream, const uint8_t *record, size_t size,
                                bson_error_t *error)
 {
@@ -665,6 +677,8 @@ static truce_status group_evaluate_key(struct group_stream *stream, struct value
     return TRUCE_OK;
 }
 
+/* Adds a document to its group. If the group is in the table, the accumulators take the document
+ * directly; otherwise their inputs are evaluated, because they may be written to a file. */
 static truce_status group_take_document(struct group_stream *stream, struct value document,
                                         bson_error_t *error)
 {
@@ -760,6 +774,7 @@ static truce_status group_read_part(struct group_stream *stream, bson_error_t *e
     return status ? status : turn_files(stream, error);
 }
 
+/* Makes the document of the first group, and removes the group from the list. */
 static truce_status group_give(struct group_stream *stream, struct value *document,
                                bson_error_t *error)
 {
@@ -777,6 +792,7 @@ static truce_status group_give(struct group_stream *stream, struct value *docume
     return status ? status : truce__builder_finish(&builder, document, error);
 }
 
+/* Returns the document of the next group. If the table has no more, reads the next file into it. */
 static truce_status group_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct group_stream *stream = (struct group_stream *)base;

@@ -86,6 +86,7 @@ static void table_add_entry(struct join_table *table, const uint8_t *key, uint32
         truce__arena_copy(&table->arena, key, size), size, (uint32_t)table->documents_count};
 }
 
+/* Copies a document into the table, and adds an entry for each of its keys. */
 static void table_add_document(struct join_table *table, struct value document,
                                const struct field_keys *keys)
 {
@@ -186,6 +187,7 @@ static void table_add_found(struct join_stream *stream, uint32_t document)
     stream->found[stream->count++] = document;
 }
 
+/* Finds the documents that have the key of the value, by a binary search. */
 static void find_key(struct join_stream *stream, struct value value)
 {
     const struct join_table *table = stream->table;
@@ -245,6 +247,7 @@ static void table_arrange(struct join_stream *stream)
     stream->count = kept + 1;
 }
 
+/* Returns the next of the found documents that matches the filter. */
 static truce_status join_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct join_stream *stream = (struct join_stream *)base;
@@ -387,6 +390,7 @@ static bool has_regex(const bson_t *list)
     return false;
 }
 
+/* Makes the filter for the documents in which the path equals one of the values. */
 static void find_make_filter(const char *path, const struct join_values *values, bson_t *filter)
 {
     bson_t condition;
@@ -613,6 +617,7 @@ static truce_status join_read_all(struct lookup_stream *stream, struct stream *f
     return status ? status : truce__builder_finish(&builder, found, error);
 }
 
+/* Evaluates the variables of `let` for a document. */
 static truce_status join_evaluate_let(struct lookup_stream *stream, struct value document,
                                       bson_error_t *error)
 {
@@ -629,6 +634,8 @@ static truce_status join_evaluate_let(struct lookup_stream *stream, struct value
     return TRUCE_OK;
 }
 
+/* Returns the array of documents that a document is joined with. If the result is the same for all
+ * documents, computes it only once. */
 static truce_status find_foreign(struct lookup_stream *stream, struct value document,
                                  struct value *found, bson_error_t *error)
 {
@@ -653,6 +660,8 @@ static truce_status find_foreign(struct lookup_stream *stream, struct value docu
     return status;
 }
 
+/* Returns the next document of the input, with the array of the documents that it is joined
+ * with. */
 static truce_status lookup_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct lookup_stream *stream = (struct lookup_stream *)base;
@@ -722,6 +731,7 @@ struct lookup_options {
     struct value from, as, local, foreign, let, pipeline;
 };
 
+/* Reads the options of $lookup without checking them. */
 static truce_status join_read_options(struct value argument, struct lookup_options *options,
                                       bson_error_t *error)
 {
@@ -827,6 +837,8 @@ static bool is_random(struct value container)
     return false;
 }
 
+/* Compiles the options into the stage. After a failure, the stage is incomplete and the caller
+ * frees it. */
 static truce_status parse_lookup(struct stage_parser *parser, const struct lookup_options *options,
                                  struct lookup_stage *stage, bson_error_t *error)
 {

@@ -40,6 +40,7 @@ struct match_stream {
     const struct match *match;
 };
 
+/* Returns the next document of the input that matches. */
 static truce_status match_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     const struct match *match = ((struct match_stream *)base)->match;
@@ -401,6 +402,8 @@ static uint32_t count_joined(const struct stage_parser *parser, uint32_t at)
     return end - at;
 }
 
+/* Replaces the stages from number `at` on, which are `joined` filters, by one filter that has all
+ * of them in $and. */
 static truce_status match_join(struct stage_parser *parser, uint32_t at, uint32_t joined,
                                bson_error_t *error)
 {

@@ -147,6 +147,7 @@ static truce_status unset_one(struct value path, bson_t *projection, bson_error_
     return status;
 }
 
+/* Makes the projection that implements $unset from a path or an array of paths. */
 static truce_status unset_all(struct value paths, bson_t *projection, bson_error_t *error)
 {
     struct fields fields;
@@ -329,6 +330,8 @@ static truce_status redact_fields(struct redaction *run, struct value container)
     return status;
 }
 
+/* Evaluates the expression for the whole document, and redacts its fields if the result is
+ * $$DESCEND. The result is missing if the document is removed. */
 static truce_status apply_redact(const void *data, struct value document,
                                  struct query_context *context, struct value *result,
                                  bson_error_t *error)

@@ -146,6 +146,7 @@ static truce_status sort_add(struct sort_stream *stream, struct value document, 
                                  document.size, error);
 }
 
+/* Reads and sorts the whole input at the first call. Returns the next document of the sorter. */
 static truce_status sort_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct sort_stream *stream = (struct sort_stream *)base;

@@ -17,6 +17,8 @@ struct union_stream {
     struct stream *other;
 };
 
+/* Opens the documents of the other collection. The store applies the first filter of the pipeline,
+ * unless it has an $expr. */
 static truce_status open_other(struct union_stream *stream, bson_error_t *error)
 {
     const struct union_stage *stage = stream->stage;
@@ -87,6 +89,7 @@ static struct pipeline **union_inner(void *data)
 static const struct stage_kind union_kind = {
     .open = union_open, .free = union_free, .inner = union_inner};
 
+/* Reads the argument of $unionWith: the name of a collection, or a document of options. */
 static truce_status read_union(struct value argument, struct value *collection,
                                struct value *pipeline, bson_error_t *error)
 {

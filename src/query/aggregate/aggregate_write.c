@@ -85,6 +85,7 @@ static truce_status write_next(struct stream *base, struct value *document, bson
     return status;
 }
 
+/* Opens the stage. Fails if the environment does not allow writes. */
 static truce_status aggregate_write_open(const void *data, const struct stage_run *run,
                                          struct stream *input, struct stream **stream,
                                          bson_error_t *error)
@@ -236,6 +237,7 @@ static truce_status check_merge_option(const struct fields *at, bson_error_t *er
         at->key);
 }
 
+/* Checks all options of $merge and that the necessary ones are present. */
 static truce_status check_merge(struct value options, bson_error_t *error)
 {
     struct fields fields = truce__fields(options);

@@ -278,6 +278,7 @@ static truce_status parse_stage(struct stage_parser *parser, struct value stage,
     return name->parse(parser, fields.value, error);
 }
 
+/* Compiles all stages, up to TRUCE_PIPELINE_STAGES_MAX, and joins adjacent filters. */
 static truce_status parse_stages(struct stage_parser *parser, struct value stages,
                                  bson_error_t *error)
 {
@@ -343,6 +344,8 @@ struct apply_stream {
     const struct stage *stage;
 };
 
+/* Returns the next document that the stage makes of a document of the input. Documents that it
+ * drops are skipped. */
 static truce_status apply_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct apply_stream *stream = (struct apply_stream *)base;

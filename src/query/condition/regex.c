@@ -126,6 +126,8 @@ static truce_status check_careful(const char *pattern, size_t length, uint32_t f
     return TRUCE_OK;
 }
 
+/* Compiles the pattern twice: once to search quickly, and once as match_carefully will, so that it
+ * cannot fail later. */
 static truce_status compile_regex(struct regex *regex, size_t length, uint32_t flags,
                                   bson_error_t *error)
 {
@@ -261,6 +263,8 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
 
 /* ---- the careful form ----------------------------------------------------------------------- */
 
+/* Returns the code that calls regex_count_item at each item of the pattern. The first search that
+ * needs it compiles it. */
 static const pcre2_code *careful_code(const struct regex *regex)
 {
     /* The careful code is a cache, like the spare. */
@@ -305,6 +309,7 @@ static int regex_count_item(pcre2_callout_block *block, void *arg)
     return search->status || search->steps > search->steps_max ? CALLOUT_OVER : 0;
 }
 
+/* Searches again with a larger limit, and counts the steps of the search. */
 static int match_carefully(const struct regex *regex, const char *text, size_t length, size_t start,
                            struct search *search, pcre2_match_data *data)
 {

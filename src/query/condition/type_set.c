@@ -3,6 +3,7 @@
 #include "base/error_codes.h"
 #include "bson/number.h"
 
+/* Adds the type of that name, or all numbers for "number". Returns false if the name is unknown. */
 static bool type_set_add_name(struct value value, uint64_t *types)
 {
     uint32_t length;
@@ -37,6 +38,7 @@ static bool type_set_add_number(struct value value, uint64_t *types)
     return true;
 }
 
+/* Adds the type that a name or a number denotes. */
 static truce_status type_set_add(struct value value, const char *what, uint64_t *types,
                                  bson_error_t *error)
 {

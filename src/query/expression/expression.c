@@ -60,6 +60,7 @@ static truce_status refuse_javascript(struct expression_compiler *compiler,
                          "%s needs JavaScript, which this server does not run", operator->name);
 }
 
+/* Refuses $meta, which needs text search or similar features. */
 static truce_status compile_meta(struct expression_compiler *compiler,
                                  const struct expression_operator *operator, struct value argument,
                                  struct expression_node **node)
@@ -106,6 +107,7 @@ static const struct expression_operator *const operator_tables[] = {
 
 /* -- the interface ---------------------------------------------------------------------------- */
 
+/* Defines ROOT, CURRENT, and the caller's variables, in the order of their slots. */
 static const struct expression_scope *enter_variables(struct expression_compiler *compiler,
                                                       const char *const *variables)
 {

@@ -51,6 +51,7 @@ static truce_status array_list_of(struct evaluation *run, struct value array,
     return status;
 }
 
+/* Returns the element of that index, from the list of elements if the array has one. */
 static truce_status find_element(struct evaluation *run, struct value array, int64_t index,
                                  struct value *result)
 {
@@ -69,6 +70,8 @@ static truce_status find_element(struct evaluation *run, struct value array, int
     return TRUCE_OK;
 }
 
+/* Applies $arrayElemAt. A negative index counts from the end, and the result is missing if there is
+ * no such element. */
 static truce_status apply_element_at(const struct expression_node *node, struct evaluation *run,
                                      const struct value *operands, struct value *result)
 {
@@ -103,6 +106,7 @@ static truce_status apply_end(const struct expression_node *node, struct evaluat
     return TRUCE_OK;
 }
 
+/* Evaluates $concatArrays. The operands after the first null one are not evaluated. */
 static truce_status array_evaluate_concat(const struct expression_node *node,
                                           struct evaluation *run, struct value *result)
 {
@@ -156,6 +160,7 @@ static truce_status set_of(struct evaluation *run, struct value array, struct va
     return status;
 }
 
+/* Applies $in: whether the array has an element that equals the value. */
 static truce_status array_apply_in(const struct expression_node *node, struct evaluation *run,
                                    const struct value *operands, struct value *result)
 {
@@ -204,6 +209,7 @@ static truce_status array_index_of(struct evaluation *run, struct value array, s
     return TRUCE_OK;
 }
 
+/* Applies $indexOfArray, with an optional range. */
 static truce_status apply_index_of(const struct expression_node *node, struct evaluation *run,
                                    const struct value *operands, struct value *result)
 {
@@ -233,6 +239,7 @@ static truce_status apply_is_array(const struct expression_node *node, struct ev
     return TRUCE_OK;
 }
 
+/* Applies $reverseArray. */
 static truce_status apply_reverse(const struct expression_node *node, struct evaluation *run,
                                   const struct value *operands, struct value *result)
 {
@@ -292,6 +299,8 @@ static truce_status array_make_slice(struct evaluation *run, struct value array,
     return truce__builder_finish(&builder, result, run->error);
 }
 
+/* Applies $slice. With two operands, a negative number takes elements from the end; with three, it
+ * is the start, counted from the end. */
 static truce_status apply_slice(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
@@ -327,6 +336,7 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
 
 /* -- $range ----------------------------------------------------------------------------------- */
 
+/* Applies $range: the numbers from the start up to, but not including, the end. */
 static truce_status apply_range(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
@@ -373,6 +383,8 @@ static bool next_row(struct fields *columns, struct value *row, uint32_t count, 
     return longest ? got > 0 : got == count;
 }
 
+/* Makes the rows of a $zip: up to the end of the shortest input, or with `longest`, of the longest
+ * one. */
 static truce_status zip_rows(const struct zip *zip, struct evaluation *run, struct fields *columns,
                              const struct value *defaults, struct value *result)
 {
@@ -470,6 +482,7 @@ static truce_status compile_list(struct expression_compiler *compiler, struct va
     return TRUCE_OK;
 }
 
+/* Compiles a $zip into its inputs and its defaults. */
 static truce_status compile_zip(struct expression_compiler *compiler,
                                 const struct expression_operator *operator, struct value argument,
                                 struct expression_node **result)
@@ -630,6 +643,7 @@ static truce_status order_make_keys(const struct sort *sort, struct evaluation *
     return TRUCE_OK;
 }
 
+/* Sorts the elements by their sort keys. Each item points to its key while it is sorted. */
 static truce_status sort_by_fields(const struct sort *sort, struct evaluation *run,
                                    struct value *items, uint32_t count, struct value *scratch)
 {
@@ -719,6 +733,7 @@ static truce_status read_sort(struct expression_compiler *compiler, struct value
     return TRUCE_OK;
 }
 
+/* Compiles $sortArray. Its sortBy is not an expression. */
 static truce_status compile_sort(struct expression_compiler *compiler,
                                  const struct expression_operator *operator, struct value argument,
                                  struct expression_node **node)
@@ -836,6 +851,8 @@ struct set {
     uint32_t count;
 };
 
+/* Makes a set of the elements of an array: sorts them, and removes all but the first of equal
+ * ones. */
 static truce_status expression_set_make_set(struct evaluation *run, struct value array,
                                             struct set *set)
 {
@@ -981,6 +998,7 @@ static bool same_sets(const struct set *a, const struct set *b)
     return true;
 }
 
+/* Evaluates $setEquals: whether all sets are equal. */
 static truce_status evaluate_equals(const struct expression_node *node, struct evaluation *run,
                                     struct value *result)
 {
@@ -1027,6 +1045,7 @@ static struct set expression_set_intersect(struct set a, struct set b)
     return kept;
 }
 
+/* Evaluates $setIntersection. The operands after an empty intersection are not evaluated. */
 static truce_status evaluate_intersection(const struct expression_node *node,
                                           struct evaluation *run, struct value *result)
 {

@@ -19,6 +19,7 @@ static truce_status evaluate_constant(const struct expression_node *node, struct
     return TRUCE_OK;
 }
 
+/* Evaluates all operands, and applies the operator to their values. */
 static truce_status evaluate_operands(const struct expression_node *node, struct evaluation *run,
                                       struct value *result)
 {
@@ -58,6 +59,7 @@ static truce_status evaluate_array(const struct expression_node *node, struct ev
     return truce__builder_finish(&builder, result, run->error);
 }
 
+/* Evaluates an object literal. Fields with a missing value are left out. */
 static truce_status evaluate_object(const struct expression_node *node, struct evaluation *run,
                                     struct value *result)
 {
@@ -128,6 +130,7 @@ static bool is_itself(const struct expression_node *node, struct value source)
     return truce__expression_is_constant_node(node) && truce__value_identical(node->value, source);
 }
 
+/* Compiles an array literal. If all elements are constants, the array itself is the constant. */
 static truce_status compile_array(struct expression_compiler *compiler, struct value source,
                                   struct expression_node **result)
 {
@@ -147,6 +150,7 @@ static truce_status compile_array(struct expression_compiler *compiler, struct v
     return TRUCE_OK;
 }
 
+/* Checks the name of a field of an object literal, and that it is not repeated. */
 static truce_status check_object_key(const struct fields *fields, struct field_table *seen,
                                      bson_error_t *error)
 {
@@ -164,6 +168,7 @@ static truce_status check_object_key(const struct fields *fields, struct field_t
     return TRUCE_OK;
 }
 
+/* Compiles an object literal. If all values are constants, the object itself is the constant. */
 static truce_status compile_object(struct expression_compiler *compiler, struct value source,
                                    struct expression_node **result)
 {
@@ -216,6 +221,7 @@ static truce_status wrong_count(const struct expression_operator *operator, uint
                          operator->name, operator->operands_min, operator->operands_max, count);
 }
 
+/* Compiles operands by position. An argument that is not an array is the only operand. */
 static truce_status compile_operands(struct expression_compiler *compiler,
                                      const struct expression_operator *operator,
                                      struct value argument, struct expression_node **result)
@@ -380,6 +386,7 @@ truce_status truce__expression_fold(struct expression_compiler *compiler,
     return TRUCE_OK;
 }
 
+/* Compiles an operator, by its own function or by its table, and folds it. */
 static truce_status compile_operator(struct expression_compiler *compiler, const char *name,
                                      struct value argument, struct expression_node **node)
 {
@@ -403,6 +410,8 @@ static truce_status compile_operator(struct expression_compiler *compiler, const
     return status;
 }
 
+/* Compiles a document: an operator if its first name begins with `$`, and otherwise an object
+ * literal. */
 static truce_status compile_document(struct expression_compiler *compiler, struct value source,
                                      struct expression_node **node)
 {

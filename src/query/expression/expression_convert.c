@@ -112,6 +112,7 @@ static bool read_binary_int64(struct value input, const struct convert_how *how,
     return true;
 }
 
+/* Reads a double of 4 or 8 bytes. */
 static bool read_binary_double(struct value input, const struct convert_how *how, double *number)
 {
     struct binary binary = convert_read_binary(input);
@@ -142,6 +143,7 @@ static truce_status number_to_binary(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Reads a string in a format into bytes. Returns false if it does not have the format. */
 static bool read_text(const char *text, uint32_t length, enum convert_format format, uint8_t *bytes,
                       size_t *size)
 {
@@ -164,6 +166,7 @@ static bool read_text(const char *text, uint32_t length, enum convert_format for
     }
 }
 
+/* Converts a string to a binary. The format uuid and the subtype for UUIDs belong together. */
 static truce_status text_to_binary(struct evaluation *run, struct value input,
                                    const struct convert_how *how, struct value *result)
 {
@@ -184,6 +187,7 @@ static truce_status text_to_binary(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Converts to a binary of the subtype in `how`. */
 static truce_status to_binary(struct evaluation *run, struct value input,
                               const struct convert_how *how, struct value *result)
 {
@@ -204,6 +208,7 @@ static truce_status to_binary(struct evaluation *run, struct value input,
     }
 }
 
+/* Converts a binary to a string. The format auto means uuid for UUIDs, and otherwise base64. */
 static truce_status binary_to_text(struct evaluation *run, struct value input,
                                    const struct convert_how *how, struct value *result)
 {
@@ -248,6 +253,7 @@ static int base_digit(char c)
     return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
 }
 
+/* Reads an integer in a base. Returns false if it is invalid or beyond 64 bits. */
 static bool read_in_base(struct value input, int base, int64_t *number)
 {
     uint32_t length, i = 0;
@@ -267,6 +273,7 @@ static bool read_in_base(struct value input, int base, int64_t *number)
     return true;
 }
 
+/* Writes an integer in a base. Negative ones have a minus sign. */
 static truce_status number_in_base(struct evaluation *run, struct value input, int base,
                                    struct value *result)
 {
@@ -359,6 +366,7 @@ static bool is_in_range_of_double(struct value number)
     return !(flags & (BID_INVALID_EXCEPTION | BID_OVERFLOW_EXCEPTION | BID_UNDERFLOW_EXCEPTION));
 }
 
+/* Converts to a double. Fails if a decimal is out of range. */
 static truce_status to_double(struct evaluation *run, struct value input,
                               const struct convert_how *how, struct value *result)
 {
@@ -392,6 +400,7 @@ static truce_status to_double(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Converts to a decimal. */
 static truce_status to_decimal(struct evaluation *run, struct value input,
                                const struct convert_how *how, struct value *result)
 {
@@ -422,6 +431,7 @@ static truce_status to_bool(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Converts to a string. */
 static truce_status to_text(struct evaluation *run, struct value input,
                             const struct convert_how *how, struct value *result)
 {
@@ -453,6 +463,7 @@ static truce_status to_text(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Converts a string of 24 hexadecimal digits to an ObjectId. */
 static truce_status to_oid(struct evaluation *run, struct value input,
                            const struct convert_how *how, struct value *result)
 {
@@ -474,6 +485,7 @@ static truce_status to_oid(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Converts to a date: strings, timestamps, ObjectIds, and numbers of milliseconds except int32. */
 static truce_status to_date(struct evaluation *run, struct value input,
                             const struct convert_how *how, struct value *result)
 {
@@ -554,6 +566,7 @@ static truce_status find_target_name(struct evaluation *run, struct value to,
                          (int)BSON_MIN(length, 100), name);
 }
 
+/* Finds the target type by its name or its number. */
 static truce_status find_target(struct evaluation *run, struct value to,
                                 const struct target **target)
 {
@@ -579,6 +592,7 @@ static truce_status find_target(struct evaluation *run, struct value to,
 
 /* -- the other arguments ---------------------------------------------------------------------- */
 
+/* Reads the subtype of a binary. The numbers from 10 to 127 are not assigned. */
 static truce_status read_subtype(struct evaluation *run, struct value value,
                                  bson_subtype_t *subtype)
 {
@@ -677,6 +691,8 @@ static truce_status read_to(struct evaluation *run, struct value to, const struc
     return truce__value_is_nullish(to) ? TRUCE_OK : find_target(run, to, target);
 }
 
+/* Reads the arguments besides the type. A conversion between strings and binaries needs a
+ * format. */
 static truce_status read_how(struct evaluation *run, const struct value *values,
                              const struct target *target, struct value subtype,
                              struct convert_how *how)
@@ -711,6 +727,8 @@ static truce_status read_how(struct evaluation *run, const struct value *values,
 
 /* -- $convert --------------------------------------------------------------------------------- */
 
+/* Converts. If the conversion fails and onError is given, evaluates onError instead, except after
+ * LIMIT. */
 static truce_status convert_or_else(const struct expression_node *node, struct evaluation *run,
                                     const struct target *target, struct value input,
                                     const struct convert_how *how, struct value *result)
@@ -729,6 +747,7 @@ static truce_status convert_or_else(const struct expression_node *node, struct e
     return status ? truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result) : status;
 }
 
+/* Evaluates $convert. If the input is null, the result is onNull, or null without it. */
 static truce_status evaluate_convert(const struct expression_node *node, struct evaluation *run,
                                      struct value *result)
 {
@@ -780,6 +799,7 @@ static truce_status evaluate_short(const struct expression_node *node, struct ev
     return target->convert(run, input, target == &to_uuid ? &uuid : &usual, result);
 }
 
+/* Compiles a short form, such as $toInt, which has one operand. */
 static truce_status compile_short(struct expression_compiler *compiler,
                                   const struct expression_operator *operator, struct value argument,
                                   struct expression_node **node)

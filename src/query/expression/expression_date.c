@@ -66,6 +66,7 @@ struct part {
 
 enum { PART_DATE, PART_ZONE };
 
+/* Applies an operator that takes one part of a date, such as $year. */
 static truce_status apply_part(const struct expression_node *node, struct evaluation *run,
                                const struct value *operands, struct value *result)
 {
@@ -164,6 +165,7 @@ static void append_int(struct builder *builder, const char *key, int64_t number)
                           (struct value){(const uint8_t *)&value, 4, BSON_TYPE_INT32});
 }
 
+/* Makes the document of $dateToParts. */
 static truce_status write_parts(struct evaluation *run, const struct date_parts *parts, bool iso,
                                 struct value *result)
 {
@@ -186,6 +188,7 @@ static truce_status write_parts(struct evaluation *run, const struct date_parts 
     return truce__builder_finish(&builder, result, run->error);
 }
 
+/* Applies $dateToParts. */
 static truce_status apply_to_parts(const struct expression_node *node, struct evaluation *run,
                                    const struct value *operands, struct value *result)
 {
@@ -304,6 +307,7 @@ static int64_t join_parts(const struct expression_node *node, const int64_t part
     return days * DAY_MS + seconds * 1000 + parts[FROM_MILLISECOND];
 }
 
+/* Evaluates $dateFromParts. Parts out of their range carry over into the next larger part. */
 static truce_status evaluate_from_parts(const struct expression_node *node, struct evaluation *run,
                                         struct value *result)
 {
@@ -326,6 +330,7 @@ static truce_status evaluate_from_parts(const struct expression_node *node, stru
     return TRUCE_OK;
 }
 
+/* Checks that the parts are those of one calendar: year, month, and day, or those of ISO weeks. */
 static truce_status check_from_parts(struct expression_compiler *compiler,
                                      const struct expression_node *node)
 {
@@ -354,6 +359,7 @@ static int date_find_part(const char *name)
     return -1;
 }
 
+/* Compiles $dateFromParts, whose arguments are the parts. */
 static truce_status compile_from_parts(struct expression_compiler *compiler,
                                        const struct expression_operator *operator,
                                        struct value argument, struct expression_node **node)
@@ -432,6 +438,7 @@ static bool is_week(const struct unit *unit)
 
 /* -- reading arguments ------------------------------------------------------------------------ */
 
+/* Reads a unit of time. */
 static truce_status read_unit(const struct expression_node *node, struct evaluation *run,
                               struct value value, uint32_t code, const struct unit **unit)
 {
@@ -546,6 +553,7 @@ static bool from_months(int64_t months, int64_t day, int64_t time_ms, const stru
 
 enum { ADD_DATE, ADD_UNIT, ADD_AMOUNT, ADD_ZONE };
 
+/* Adds an amount of units to a date. Returns false if the result is out of range. */
 static bool math_add(int64_t date, const struct unit *unit, int64_t amount,
                      const struct date_zone *zone, int64_t *result)
 {
@@ -565,6 +573,7 @@ static bool math_add(int64_t date, const struct unit *unit, int64_t amount,
            from_months(sum, parts.day, time_of_day(local), zone, result);
 }
 
+/* Applies $dateAdd or $dateSubtract. */
 static truce_status apply_add(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
@@ -627,6 +636,7 @@ static int64_t math_number_of(int64_t date, const struct unit *unit, const struc
                                                          : math_floor_divide(shifted, unit->size);
 }
 
+/* Applies $dateDiff: the number of unit boundaries between the dates. */
 static truce_status math_apply_diff(const struct expression_node *node, struct evaluation *run,
                                     const struct value *operands, struct value *result)
 {
@@ -691,6 +701,7 @@ static bool bin_start(int64_t number, int64_t origin, int64_t bin, int64_t *star
            !__builtin_add_overflow(*start, origin, start);
 }
 
+/* Returns the start of the bin that contains the date. Returns false if it is out of range. */
 static bool truncate_date(int64_t date, const struct unit *unit, int64_t bin,
                           const struct date_zone *zone, int weekday, int64_t *result)
 {
@@ -726,6 +737,7 @@ static truce_status read_bin(struct evaluation *run, struct value value, int64_t
     return TRUCE_OK;
 }
 
+/* Applies $dateTrunc. */
 static truce_status apply_trunc(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
@@ -831,6 +843,7 @@ static truce_status text_write_date(struct evaluation *run, int64_t date,
     return status;
 }
 
+/* Evaluates $dateToString. The default format ends with a Z only for UTC. */
 static truce_status evaluate_to_string(const struct expression_node *node, struct evaluation *run,
                                        struct value *result)
 {
@@ -861,6 +874,7 @@ static truce_status evaluate_to_string(const struct expression_node *node, struc
 
 /* -- $dateFromString -------------------------------------------------------------------------- */
 
+/* Converts the string of a $dateFromString, by the format if one is given. */
 static truce_status text_read_date(const struct expression_node *node, struct evaluation *run,
                                    const struct text_arguments *arguments, struct value *result)
 {
@@ -891,6 +905,7 @@ static truce_status text_read_date(const struct expression_node *node, struct ev
     return status;
 }
 
+/* Evaluates $dateFromString. onError is the result if the string cannot be converted. */
 static truce_status evaluate_from_string(const struct expression_node *node, struct evaluation *run,
                                          struct value *result)
 {

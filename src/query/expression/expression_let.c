@@ -3,6 +3,7 @@
 /* The variables of a command ({find, filter, let: {name: expression}}). They are evaluated once;
  * the filters and expressions of the command are compiled with their values as constants. */
 
+/* Evaluates the expression of one variable, into the arena of the context. */
 static truce_status expression_let_evaluate(struct value source, struct query_context *context,
                                             struct value *result, bson_error_t *error)
 {

@@ -150,6 +150,7 @@ static truce_status compile_branches(struct expression_compiler *compiler, struc
     return TRUCE_OK;
 }
 
+/* Compiles $switch into a node with the operands that evaluate_switch expects. */
 static truce_status compile_switch(struct expression_compiler *compiler,
                                    const struct expression_operator *operator,
                                    struct value argument, struct expression_node **result)

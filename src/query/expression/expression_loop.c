@@ -280,6 +280,7 @@ static bool growth_compact(struct growth *growth)
     return fits;
 }
 
+/* Sets the fields of one document in the table. Null and missing values change nothing. */
 static truce_status growth_merge(struct growth *growth, struct evaluation *run,
                                  struct value document)
 {
@@ -491,6 +492,7 @@ static truce_status loop_compile_let(struct expression_compiler *compiler,
 
 enum { LOOP_INPUT, LOOP_BODY, LOOP_LIMIT };
 
+/* Evaluates $map: the body for each element. A missing result becomes null. */
 static truce_status evaluate_map(const struct expression_node *node, struct evaluation *run,
                                  struct value *result)
 {
@@ -522,6 +524,7 @@ static truce_status evaluate_map(const struct expression_node *node, struct eval
     return status ? status : truce__builder_finish(&builder, result, run->error);
 }
 
+/* Evaluates the limit of a $filter, a positive int32. Without one, it is INT32_MAX. */
 static truce_status loop_read_limit(const struct expression_node *node, struct evaluation *run,
                                     int32_t *limit)
 {
@@ -540,6 +543,7 @@ static truce_status loop_read_limit(const struct expression_node *node, struct e
     return TRUCE_OK;
 }
 
+/* Evaluates the condition of a $filter for each element, up to the limit. */
 static truce_status filter_items(const struct expression_node *node, struct evaluation *run,
                                  struct value input, int32_t limit, struct value *result)
 {
@@ -562,6 +566,7 @@ static truce_status filter_items(const struct expression_node *node, struct eval
     return status ? status : truce__builder_finish(&builder, result, run->error);
 }
 
+/* Evaluates $filter. */
 static truce_status evaluate_filter(const struct expression_node *node, struct evaluation *run,
                                     struct value *result)
 {
@@ -648,6 +653,8 @@ struct reduction {
     bool grows;
 };
 
+/* Moves the value to the other scratch arena, and frees the arena of the steps unless it is the
+ * caller's. */
 static void loop_compact(struct reduction *reduction, struct value *value)
 {
     struct arena *to = &reduction->scratch[reduction->next];
@@ -741,6 +748,7 @@ static truce_status reduce_items(const struct expression_node *node, struct eval
     return status;
 }
 
+/* Evaluates $reduce. */
 static truce_status evaluate_reduce(const struct expression_node *node, struct evaluation *run,
                                     struct value *result)
 {

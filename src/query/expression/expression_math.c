@@ -124,6 +124,8 @@ static truce_status evaluate_add(const struct expression_node *node, struct eval
 
 /* -- $subtract -------------------------------------------------------------------------------- */
 
+/* Subtracts a date or a number of milliseconds from a date. The difference of two dates is an
+ * int64. */
 static truce_status subtract_from_date(struct evaluation *run, struct value date,
                                        struct value other, struct value *result)
 {
@@ -146,6 +148,7 @@ static truce_status subtract_from_date(struct evaluation *run, struct value date
     return TRUCE_OK;
 }
 
+/* Applies $subtract. */
 static truce_status apply_subtract(const struct expression_node *node, struct evaluation *run,
                                    const struct value *operands, struct value *result)
 {
@@ -219,6 +222,7 @@ static struct value product_value(const struct product *product, struct evaluati
     }
 }
 
+/* Evaluates $multiply. */
 static truce_status evaluate_multiply(const struct expression_node *node, struct evaluation *run,
                                       struct value *result)
 {
@@ -242,6 +246,7 @@ static truce_status evaluate_multiply(const struct expression_node *node, struct
 
 /* -- $divide, $mod ---------------------------------------------------------------------------- */
 
+/* Applies $divide. The result is a double or a decimal. */
 static truce_status apply_divide(const struct expression_node *node, struct evaluation *run,
                                  const struct value *operands, struct value *result)
 {
@@ -288,6 +293,7 @@ static truce_status remainder_of(struct evaluation *run, const struct value *ope
     return TRUCE_OK;
 }
 
+/* Applies $mod. */
 static truce_status apply_mod(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
@@ -339,6 +345,7 @@ struct function {
     bool takes_array;
 };
 
+/* Applies an operator that is a `struct function`. */
 static truce_status math_apply_function(const struct expression_node *node, struct evaluation *run,
                                         const struct value *operands, struct value *result)
 {
@@ -414,6 +421,7 @@ static const struct function log10_function = {log10,       bid128_log10, false,
 static const struct function sqrt_function = {sqrt,  bid128_sqrt,       false, is_not_negative,
                                               28714, "zero or positive"};
 
+/* Applies $abs. */
 static truce_status apply_abs(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
@@ -467,6 +475,7 @@ static decimal math_quantize(decimal number, int digits, const struct rounding *
     return flags & BID_INVALID_EXCEPTION ? number : result;
 }
 
+/* Reads the number of decimal places, which may be negative. */
 static truce_status read_digits(const struct expression_node *node, struct evaluation *run,
                                 struct value value, int *digits)
 {
@@ -519,6 +528,7 @@ static double round_double(double number, int digits, const struct rounding *rul
     return bid128_to_binary64(math_quantize(exact, digits, rule), BID_ROUNDING_TO_NEAREST, &flags);
 }
 
+/* Applies $round or $trunc. Integers stay integers. */
 static truce_status math_apply_round(const struct expression_node *node, struct evaluation *run,
                                      const struct value *operands, struct value *result)
 {
@@ -570,6 +580,7 @@ static decimal decimal_log(decimal number, decimal base)
                       &flags);
 }
 
+/* Applies $log, with any base. */
 static truce_status apply_log(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
@@ -697,6 +708,7 @@ static bool trig_is_inside(const struct angle_function *function, struct value n
     return real >= function->least && real <= function->greatest;
 }
 
+/* Applies an operator that is a `struct angle_function`. */
 static truce_status trig_apply_function(const struct expression_node *node, struct evaluation *run,
                                         const struct value *operands, struct value *result)
 {
@@ -735,6 +747,7 @@ static const struct angle_function area_sine = {asinh, bid128_asinh, -INFINITY, 
 static const struct angle_function area_cosine = {acosh, bid128_acosh, 1, INFINITY};
 static const struct angle_function area_tangent = {atanh, bid128_atanh, -1, 1};
 
+/* Applies $atan2. */
 static truce_status apply_atan2(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
@@ -832,6 +845,8 @@ static truce_status bits_refuse_type(const struct expression_node *node, struct 
                          truce__expression_name(node), truce__type_name(operand.type));
 }
 
+/* Evaluates $bitAnd, $bitOr, or $bitXor. All operands are evaluated and checked, even after a null
+ * one. */
 static truce_status evaluate_bits(const struct expression_node *node, struct evaluation *run,
                                   struct value *result)
 {
@@ -952,6 +967,7 @@ struct accumulator {
     finish_function *finish;
 };
 
+/* Evaluates an accumulator over its operands. */
 static truce_status evaluate_accumulator(const struct expression_node *node, struct evaluation *run,
                                          struct value *result)
 {

@@ -23,6 +23,7 @@ static truce_status write_table(struct evaluation *run, const struct field_table
 
 /* -- $mergeObjects ---------------------------------------------------------------------------- */
 
+/* Sets the fields of a document in the table. Null and missing values change nothing. */
 static truce_status object_merge(struct evaluation *run, struct field_table *table,
                                  struct value document)
 {
@@ -52,6 +53,7 @@ static truce_status object_merge_items(struct evaluation *run, struct field_tabl
     return status;
 }
 
+/* Evaluates $mergeObjects. A single operand that is an array has the documents. */
 static truce_status evaluate_merge(const struct expression_node *node, struct evaluation *run,
                                    struct value *result)
 {
@@ -75,6 +77,7 @@ static truce_status evaluate_merge(const struct expression_node *node, struct ev
 
 /* -- $objectToArray, $arrayToObject ----------------------------------------------------------- */
 
+/* Applies $objectToArray: [{k, v}, ...]. */
 static truce_status apply_to_array(const struct expression_node *node, struct evaluation *run,
                                    const struct value *operands, struct value *result)
 {
@@ -134,6 +137,7 @@ static truce_status object_read_document(struct evaluation *run, struct value it
     return TRUCE_OK;
 }
 
+/* Sets the field that a pair describes. The name must be a string without a zero byte. */
 static truce_status set_pair(struct evaluation *run, struct field_table *table,
                              const struct pair_codes *codes, const struct value pair[2])
 {
@@ -152,6 +156,8 @@ static truce_status set_pair(struct evaluation *run, struct field_table *table,
                                                                : object_out_of_memory(run);
 }
 
+/* Sets the fields that the items of $arrayToObject describe. All items must have the form of the
+ * first one. */
 static truce_status add_pairs(struct evaluation *run, struct field_table *table, struct value array)
 {
     struct fields fields = truce__fields(array);
@@ -202,6 +208,7 @@ static truce_status apply_to_object(const struct expression_node *node, struct e
 
 enum { FIELD_NAME, FIELD_INPUT, FIELD_VALUE };
 
+/* Applies $getField. The name may contain dots and begin with `$`. */
 static truce_status apply_get(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
@@ -249,6 +256,7 @@ static truce_status compile_get(struct expression_compiler *compiler,
     return status;
 }
 
+/* Applies $setField or $unsetField. A missing value removes the field. */
 static truce_status apply_set(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {

@@ -31,6 +31,7 @@ struct walk {
 static struct value walk_array(struct walk *walk, uint32_t part, struct value array,
                                struct builder *outer);
 
+/* Follows the path from part `part` on, and appends the result to `outer` if it is not NULL. */
 static struct value walk_value(struct walk *walk, uint32_t part, struct value value,
                                struct builder *outer)
 {
@@ -64,6 +65,8 @@ static void walk_items(struct walk *walk, uint32_t part, struct value array,
     }
 }
 
+/* Follows the rest of the path in the documents of an array. Without `outer`, returns a new
+ * array. */
 static struct value walk_array(struct walk *walk, uint32_t part, struct value array,
                                struct builder *outer)
 {
@@ -301,6 +304,7 @@ static truce_status compile_path(struct expression_compiler *compiler, uint32_t 
     return TRUCE_OK;
 }
 
+/* Compiles $$NOW, $$REMOVE, or $$CLUSTER_TIME. Fails with 17276 for an unknown variable. */
 static truce_status compile_system_variable(struct expression_compiler *compiler, const char *name,
                                             size_t length, struct expression_node **node)
 {

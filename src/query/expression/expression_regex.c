@@ -17,6 +17,7 @@ static void release_regex(void *regex)
 
 /* -- compiling the pattern -------------------------------------------------------------------- */
 
+/* Reads a pattern: a regular expression with its options, or a string. */
 static truce_status read_pattern(const char *name, struct value value, const char **pattern,
                                  uint32_t *length, const char **options, bson_error_t *error)
 {
@@ -36,6 +37,7 @@ static truce_status read_pattern(const char *name, struct value value, const cha
     return TRUCE_OK;
 }
 
+/* Reads the argument options, which must not repeat options of the pattern. */
 static truce_status regex_read_options(const char *name, struct value value, const char **options,
                                        bson_error_t *error)
 {
@@ -89,6 +91,7 @@ static bool is_constant(const struct expression_node *node)
     return !node || truce__expression_is_constant_node(node);
 }
 
+/* Compiles the pattern with the expression if it and its options are constants. */
 static truce_status regex_prepare(struct expression_compiler *compiler,
                                   struct expression_node *node)
 {
@@ -129,6 +132,8 @@ struct search {
     int32_t character;
 };
 
+/* Evaluates the arguments, and compiles the pattern unless it is a constant. The caller frees
+ * search->own. */
 static truce_status regex_begin(const struct expression_node *node, struct evaluation *run,
                                 struct search *search)
 {
@@ -212,6 +217,7 @@ static truce_status evaluate_match(const struct expression_node *node, struct ev
     return status;
 }
 
+/* Evaluates $regexFind: the first match, or null. */
 static truce_status evaluate_find(const struct expression_node *node, struct evaluation *run,
                                   struct value *result)
 {
@@ -243,6 +249,7 @@ static size_t next_start(const struct search *search)
     return at;
 }
 
+/* Appends all matches. */
 static truce_status regex_find_all(struct search *search, struct evaluation *run,
                                    struct builder *builder)
 {

@@ -112,6 +112,7 @@ static char to_upper(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
 }
 
+/* Changes the case of each byte of a string. */
 static truce_status change_case(const struct expression_node *node, struct evaluation *run,
                                 struct value operand, char (*change)(char), struct value *result)
 {
@@ -144,6 +145,7 @@ static truce_status apply_upper(const struct expression_node *node, struct evalu
     return change_case(node, run, operands[0], to_upper, result);
 }
 
+/* Applies $strcasecmp, which ignores the case of ASCII letters. */
 static truce_status apply_case_compare(const struct expression_node *node, struct evaluation *run,
                                        const struct value *operands, struct value *result)
 {
@@ -175,6 +177,7 @@ static truce_status string_apply_bytes(const struct expression_node *node, struc
     return TRUCE_OK;
 }
 
+/* Applies $strLenCP: counts the bytes that begin a character. */
 static truce_status string_apply_characters(const struct expression_node *node,
                                             struct evaluation *run, const struct value *operands,
                                             struct value *result)
@@ -366,6 +369,7 @@ static bool string_is_in(const char *at, size_t length, const struct characters 
     return false;
 }
 
+/* Removes the characters of the set at the ends of a string. */
 static truce_status trim_text(const struct trim *trim, struct evaluation *run, struct value input,
                               const struct characters *set, struct value *result)
 {
@@ -499,6 +503,7 @@ static truce_status string_replace(const struct replacement *replacement, struct
     return status;
 }
 
+/* Makes the string with its replacements: one pass for its length, and one to write it. */
 static truce_status replace_in(const struct replacement *replacement, struct evaluation *run,
                                struct value *result)
 {
@@ -682,6 +687,7 @@ struct search {
     int32_t start, end;
 };
 
+/* Reads the operands of $indexOfBytes and $indexOfCP. */
 static truce_status read_search(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, uint32_t code, struct search *search)
 {
@@ -703,6 +709,7 @@ static truce_status read_search(const struct expression_node *node, struct evalu
     return status;
 }
 
+/* Applies $indexOfBytes. */
 static truce_status apply_index_bytes(const struct expression_node *node, struct evaluation *run,
                                       const struct value *operands, struct value *result)
 {

@@ -48,6 +48,8 @@ static truce_status wildcard_value(struct field_keys *keys, struct value value, 
     return wildcard_below(keys, value, false, path, error);
 }
 
+/* Adds the keys of a wildcard index for all fields below a document or array. `path` is the path so
+ * far; elements of an array have the path of the array. */
 static truce_status wildcard_below(struct field_keys *keys, struct value container, bool is_root,
                                    struct buffer *path, bson_error_t *error)
 {

@@ -32,6 +32,8 @@ bool truce__index_is_same(const struct index_spec *a, const struct index_spec *b
            same_document(a->partial_filter, b->partial_filter);
 }
 
+/* Sets `*present` if the index exists already. Fails if an existing one has the same name and
+ * another key, or the same key and another name, expireAfterSeconds, or `hidden`. */
 static truce_status compare_index(const struct index_spec *there, const struct index_spec *spec,
                                   bool *present, bson_error_t *error)
 {

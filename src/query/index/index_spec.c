@@ -42,6 +42,8 @@ static truce_status spec_check_kind(const char *name, struct value kind, bson_er
                          "index key field '%s' has the unknown index kind '%s'", name, text);
 }
 
+/* Checks the direction of a key field: a number that is neither 0 nor NaN, or the name of a kind of
+ * index. */
 static truce_status check_direction(const char *name, struct value direction, bson_error_t *error)
 {
     double number;
@@ -95,6 +97,7 @@ static truce_status parse_wildcard(const struct fields *at, struct key_field *fi
     return truce__path_parse(at->key, at->key_length - 4, &field->path, error);
 }
 
+/* Parses one field of the key. */
 static truce_status spec_parse_field(const struct fields *at, struct key_field *field,
                                      bson_error_t *error)
 {
@@ -166,6 +169,7 @@ static bool is_id_key(struct value key)
            (direction == 1 || direction == -1) && !truce__fields_next(&fields);
 }
 
+/* Copies and parses the key. The index on _id must be {_id: 1}. */
 static truce_status parse_key(struct value key, struct index_spec *spec, bson_error_t *error)
 {
     bson_t borrowed;
@@ -226,6 +230,7 @@ static truce_status option_hidden(const char *name, struct value value, struct i
     return parse_flag(name, value, &spec->hidden, error);
 }
 
+/* Reads the name of the index. */
 static truce_status option_name(const char *name, struct value value, struct index_spec *spec,
                                 bson_error_t *error)
 {
@@ -432,6 +437,8 @@ static bool spec_has_expression(const struct match_node *node)
     return false;
 }
 
+/* Compiles partialFilterExpression, and checks that it has only operators that are allowed in
+ * it. */
 static truce_status compile_partial(struct index_spec *spec, bson_error_t *error)
 {
     const char *wrong;
@@ -449,6 +456,7 @@ static truce_status compile_partial(struct index_spec *spec, bson_error_t *error
     return TRUCE_OK;
 }
 
+/* Checks options that exclude each other. */
 static truce_status check_together(const struct index_spec *spec, bson_error_t *error)
 {
     const char *wrong = NULL;
@@ -487,6 +495,7 @@ static char *usual_name(const bson_t *key)
     return bson_string_free(name, false);
 }
 
+/* Sets the name of the index: _id_, the given one, or one made from the key. */
 static truce_status spec_settle_name(struct index_spec *spec, bson_error_t *error)
 {
     if (spec->is_id) {
@@ -505,6 +514,7 @@ static truce_status spec_settle_name(struct index_spec *spec, bson_error_t *erro
     return TRUCE_OK;
 }
 
+/* Parses a whole specification. The key comes first, because options depend on it. */
 static truce_status spec_parse(struct value specification, struct index_spec *spec,
                                bson_error_t *error)
 {

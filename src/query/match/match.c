@@ -139,6 +139,8 @@ static int by_all(const void *one, const void *other)
     return order ? order : (a->child > b->child) - (a->child < b->child);
 }
 
+/* Makes the group of `count` entries from number `first` on. Its children are no longer direct,
+ * except the last one of an AND (invariant 2). */
 static void table_make_group(struct match_table *table, const struct match_node *node,
                              uint32_t first, uint32_t count)
 {
@@ -257,6 +259,8 @@ static uint64_t *find_hits(const struct match_table *table, struct value value,
     return hits;
 }
 
+/* Returns whether any child of an OR holds. Tests only direct children and those whose equality
+ * holds. */
 static bool match_table_any(const struct match_node *node, struct value value,
                             match_node_test *test, struct match_run *run)
 {
@@ -339,6 +343,7 @@ static bool test_order(const struct match_node *node, struct value value, struct
     return truce__comparison_holds(comparison_of(node->kind), value, node->operand);
 }
 
+/* Returns whether the value is among the sorted operands. */
 static bool leaf_is_among(struct value value, const struct value *operands, uint32_t count)
 {
     uint32_t low = 0, high = count;
@@ -382,6 +387,8 @@ static bool test_type(const struct match_node *node, struct value value, struct 
     return value.type != VALUE_MISSING && (types->mask & truce__type_bit(value.type));
 }
 
+/* Tests a regular expression. It finds strings, and regular expressions with the same pattern and
+ * options. */
 static bool test_regex(const struct match_node *node, struct value value, struct match_run *run)
 {
     const struct regex *regex = node->extra;
@@ -455,6 +462,7 @@ static bool integer_for_bits(struct value value, int64_t *number)
     return truce__value_is_number(value) && truce__number_to_int64(value, number);
 }
 
+/* Tests $bitsAllSet and its relatives: all or any of the bits must have the value `set`. */
 static bool test_bits(const struct match_node *node, struct value value, struct match_run *run)
 {
     const struct match_bits *bits = node->extra;
@@ -607,6 +615,8 @@ static bool visit_element(const struct match_node *node, struct value array, str
     return element.type == BSON_TYPE_ARRAY && match_visit_array(node, element, part + 1, run);
 }
 
+/* Visits the elements of an array and, at the end of the path, the array as a whole (rules 2 to
+ * 4). */
 static bool match_visit_array(const struct match_node *node, struct value array, uint32_t part,
                               struct match_run *run)
 {

@@ -52,6 +52,7 @@ static struct match_node *match_node_new(enum match_kind kind)
     return node;
 }
 
+/* Frees what `extra` points to, by the kind of the node. */
 static void free_extra(struct match_node *node)
 {
     switch (node->kind) {
@@ -265,6 +266,7 @@ static bool match_new_is_identifier(const char *name)
     return !*name;
 }
 
+/* Parses an array filter, and finds the identifier with which all of its paths begin. */
 static truce_status parse_elements(struct match *match, struct match_parser *parser)
 {
     truce_status status = parse_whole(match, parser);
@@ -303,6 +305,7 @@ truce_status truce__match_elements_new(const bson_t *filter, struct match **matc
 /* Regular expressions in filters: /abc/i as a value, $regex with $options, and the prefix of all
  * matches, which gives the bounds of an index. */
 
+/* Makes a leaf for a regular expression, which owns the compiled pattern. */
 static truce_status regex_node(struct match_parser *parser, const struct match_condition *condition,
                                const char *pattern, size_t length, const char *options,
                                struct match_node **node)
@@ -359,6 +362,7 @@ static truce_status find_options(struct match_parser *parser,
     return TRUCE_OK;
 }
 
+/* Parses $regex, with the options in the pattern or in $options. */
 static truce_status match_parse_regex(struct match_parser *parser,
                                       const struct match_condition *condition,
                                       struct match_node **node)
@@ -467,6 +471,7 @@ static uint32_t operand_count_elements(struct value array)
     return count;
 }
 
+/* Adds a value of $in to the operands, or a regular expression to the children. */
 static truce_status add_operand(struct match_parser *parser, struct match_node *node,
                                 const struct match_condition *condition, struct value value)
 {
@@ -545,6 +550,7 @@ static bool begins_with_elements(struct value value)
     return first_field(value, &fields) && !strcmp(fields.key, "$elemMatch");
 }
 
+/* Parses one element of $all. `elements` means that the list has only documents with $elemMatch. */
 static truce_status parse_all_element(struct match_parser *parser,
                                       const struct match_condition *condition, struct value value,
                                       bool elements, struct match_node **node)
@@ -611,6 +617,7 @@ static bool is_about_values(struct value value)
     return first_field(value, &fields) && fields.key[0] == '$' && !match_is_clause(fields.key);
 }
 
+/* Parses $elemMatch, which tests either the elements themselves or their fields. */
 static truce_status match_parse_elements(struct match_parser *parser,
                                          const struct match_condition *condition,
                                          struct match_node **node)
@@ -643,6 +650,7 @@ static bool is_size(struct value value, int64_t *size)
            *size <= INT32_MAX;
 }
 
+/* Parses $size. */
 static truce_status match_parse_size(struct match_parser *parser,
                                      const struct match_condition *condition,
                                      struct match_node **node)
@@ -664,6 +672,7 @@ static truce_status match_parse_size(struct match_parser *parser,
 
 /* -- $type -- */
 
+/* Parses $type. */
 static truce_status match_parse_type(struct match_parser *parser,
                                      const struct match_condition *condition,
                                      struct match_node **node)
@@ -706,6 +715,7 @@ static bool parse_modulus(struct value value, struct match_modulus *modulus)
     return !truce__fields_next(&fields);
 }
 
+/* Parses $mod. */
 static truce_status match_parse_mod(struct match_parser *parser,
                                     const struct match_condition *condition,
                                     struct match_node **node)
@@ -754,6 +764,7 @@ static struct match_bits *bits_of_binary(struct value binary)
     return bits;
 }
 
+/* Reads a list of positions. Returns NULL if one of them is invalid. */
 static struct match_bits *bits_of_list(struct value array)
 {
     struct match_bits *bits = bits_new(operand_count_elements(array));
@@ -800,6 +811,7 @@ static truce_status parse_positions(struct match_parser *parser,
     return TRUCE_OK;
 }
 
+/* Parses $bitsAllSet, $bitsAllClear, $bitsAnySet, and $bitsAnyClear. */
 static truce_status match_parse_bits(struct match_parser *parser,
                                      const struct match_condition *condition,
                                      struct match_node **node)
@@ -821,6 +833,7 @@ static truce_status match_parse_bits(struct match_parser *parser,
 
 /* ---- the parser ------------------------------------------------------------------------------ */
 
+/* Makes a leaf with the path and the value of the condition. */
 static truce_status match_leaf_new(const struct match_parser *parser, enum match_kind kind,
                                    const struct match_condition *condition,
                                    struct match_node **node)
@@ -943,6 +956,7 @@ static truce_status parse_exists(struct match_parser *parser,
     return status;
 }
 
+/* Parses $not: a regular expression, or a document of operators. */
 static truce_status match_parse_not(struct match_parser *parser,
                                     const struct match_condition *condition,
                                     struct match_node **node)
@@ -1135,6 +1149,7 @@ static truce_status parse_nor(struct match_parser *parser, const char *name, str
     return match_parse_list(parser, MATCH_NOR, name, value, node);
 }
 
+/* Parses $expr, which is allowed only at the top of a filter. */
 static truce_status parse_expr(struct match_parser *parser, const char *name, struct value value,
                                struct match_node **node)
 {
@@ -1156,6 +1171,7 @@ static truce_status parse_expr(struct match_parser *parser, const char *name, st
     return TRUCE_OK;
 }
 
+/* Parses $jsonSchema. */
 static truce_status parse_schema(struct match_parser *parser, const char *name, struct value value,
                                  struct match_node **node)
 {

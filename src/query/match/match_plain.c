@@ -8,6 +8,7 @@
  * document. */
 #define FIELDS_MAX 8
 
+/* Returns whether a value of this type can be the operand of a plain filter. */
 static bool is_plain_value(struct value value)
 {
     switch (value.type) {

@@ -61,6 +61,7 @@ bool truce__addition_has(const struct addition *addition, const char *field, uin
     return added_find_child(&addition->root, field, length) != NULL;
 }
 
+/* Adds a field below a node. No other field of the node has this name. */
 static struct node *add_child(struct addition *addition, struct node *node, const char *name,
                               uint32_t length)
 {
@@ -164,6 +165,7 @@ static truce_status check_nested_name(const struct fields *at, bson_error_t *err
     return TRUCE_OK;
 }
 
+/* Parses the fields of a document, below the path of the parser. Nested names are checked. */
 static truce_status added_parse_fields(struct parser *parser, struct value document,
                                        bson_error_t *error)
 {

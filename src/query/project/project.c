@@ -184,6 +184,8 @@ static truce_status positional_element(const struct walk *walk, struct value arr
     return TRUCE_OK;
 }
 
+/* Returns the elements that $slice selects. A negative number without `skip` selects elements at
+ * the end. */
 static truce_status slice_array(const struct walk *walk, const struct project_branch *branch,
                                 struct value array, struct value *result, bson_error_t *error)
 {
@@ -257,6 +259,8 @@ static truce_status show_field(const struct walk *walk, const struct project_bra
     return TRUCE_OK;
 }
 
+/* Computes a field: the value of an expression, or for $elemMatch, an array of the first element
+ * that matches. */
 static truce_status project_compute(const struct walk *walk, const struct project_branch *branch,
                                     struct value *result, bson_error_t *error)
 {
@@ -363,6 +367,7 @@ static truce_status show_document(const struct walk *walk, const struct project_
     return project_finish(&builder, result, error);
 }
 
+/* Projects each element of an array. Elements of which nothing is shown are left out. */
 static truce_status show_array(const struct walk *walk, const struct project_node *node,
                                struct value array, struct way way, struct value *result,
                                bson_error_t *error)
@@ -385,6 +390,7 @@ static truce_status show_array(const struct walk *walk, const struct project_nod
     return project_finish(&builder, result, error);
 }
 
+/* Projects the element that the filter has matched, for the positional operator. */
 static truce_status show_positional(const struct walk *walk, const struct project_node *node,
                                     struct value array, struct value *result, bson_error_t *error)
 {

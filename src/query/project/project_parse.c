@@ -115,6 +115,7 @@ static truce_status add_path(struct parser *parser, const char *path, bool posit
     }
 }
 
+/* Adds a field with an expression. `code` is the error if the projection excludes fields. */
 static truce_status project_parse_computed(struct parser *parser, const char *path,
                                            struct value value, uint32_t code, bson_error_t *error)
 {
@@ -179,6 +180,8 @@ static bool parse_read_slice(struct value value, struct project_branch *slice)
     return slice->as.slice.limit > 0;
 }
 
+/* Parses $slice: numbers select elements of an array; anything else is the expression of that
+ * name. */
 static truce_status parse_slice(struct parser *parser, const char *path, struct value whole,
                                 struct value operand, bson_error_t *error)
 {
@@ -299,6 +302,7 @@ static truce_status check_positional(const struct parser *parser, const char *pa
     return TRUCE_OK;
 }
 
+/* Adds a field that is shown, or with `positional`, only its matched element. */
 static truce_status parse_inclusion(struct parser *parser, const char *path, bool positional,
                                     bson_error_t *error)
 {
@@ -322,6 +326,7 @@ static truce_status parse_inclusion(struct parser *parser, const char *path, boo
     return TRUCE_OK;
 }
 
+/* Adds a field that is left out. */
 static truce_status parse_exclusion(struct parser *parser, const char *path, bson_error_t *error)
 {
     struct project_branch *branch;

@@ -114,6 +114,7 @@ static int order_of_names(const void *a, const void *b)
     return order ? order : (x->order > y->order) - (x->order < y->order);
 }
 
+/* Lists the fields of a document by their names. The caller frees the list. */
 static struct named *sorted_fields(struct value document, uint32_t *count)
 {
     struct fields fields = truce__fields(document);
@@ -182,6 +183,7 @@ static uint64_t equal_hash_name(const char *name)
     return hash;
 }
 
+/* Returns a hash that does not depend on the order of fields. */
 static uint64_t hash_unordered(struct value value)
 {
     struct fields fields;
@@ -393,6 +395,7 @@ static bool schema_has_field(struct value document, const char *name, uint32_t l
     return schema_spend(run, steps) && value.type != VALUE_MISSING;
 }
 
+/* Returns whether the document has all fields in a list of names, which may be missing. */
 static bool has_all(struct value document, struct value names, struct schema_run *run)
 {
     struct fields fields;
@@ -558,6 +561,7 @@ static bool parse_is(const struct schema_parser *parser, const char *name)
 
 /* -- types -- */
 
+/* Parses bsonType: the name of a type, or a list of names without repetition. */
 static truce_status parse_types(struct schema *schema, const struct schema_parser *parser)
 {
     struct value value = parser->value;
@@ -617,6 +621,7 @@ static truce_status add_json_type(struct schema *schema, const struct schema_par
     return parse_refuse(parser, CODE_BAD_VALUE, "one of the types of JSON");
 }
 
+/* Parses `type`, which takes the names of JSON types. */
 static truce_status parse_json_types(struct schema *schema, const struct schema_parser *parser)
 {
     struct value value = parser->value;
@@ -780,6 +785,7 @@ static int parse_by_name(const void *a, const void *b)
                   ((const struct schema_property *)b)->name);
 }
 
+/* Parses the schemas of properties, and sorts them by name. */
 static truce_status parse_properties(struct schema *schema, const struct schema_parser *parser)
 {
     truce_status status = TRUCE_OK;
@@ -814,6 +820,7 @@ static truce_status parse_name_pattern(const struct schema_parser *parser, const
                          reason.message);
 }
 
+/* Parses patternProperties: schemas for the fields whose names match a regular expression. */
 static truce_status parse_patterns(struct schema *schema, const struct schema_parser *parser)
 {
     truce_status status = TRUCE_OK;
@@ -961,6 +968,7 @@ static const struct keyword *keyword_named(const char *name)
     return NULL;
 }
 
+/* Parses all keywords of a schema, and checks that exclusive limits have a limit. */
 static truce_status parse_keywords(struct schema *schema, struct value source, bson_error_t *error)
 {
     struct fields fields = truce__fields(source);

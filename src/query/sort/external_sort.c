@@ -307,6 +307,7 @@ static truce_status sort_run_advance(struct run *run, bson_error_t *error)
 
 /* ---- merging -------------------------------------------------------------------------------- */
 
+/* Moves a run down in the heap until no run below it has a smaller head. */
 static void sift_down(struct run **heap, size_t count, size_t at)
 {
     for (;;) {
@@ -325,6 +326,7 @@ static void sift_down(struct run **heap, size_t count, size_t at)
     }
 }
 
+/* Reads the first row of each run, and makes the heap of those that have one. */
 static truce_status start_heap(struct sorter *sorter, struct run *runs, size_t count,
                                bson_error_t *error)
 {

@@ -14,6 +14,7 @@
 #include "bson/number.h"
 #include "bson/refuse_value.h"
 
+/* Reads the direction of a field of a sort: 1 or -1. */
 static truce_status parse_direction(const struct fields *at, bool *descending, bson_error_t *error)
 {
     int64_t direction;
@@ -107,6 +108,7 @@ static bool sort_follow(const struct path *path, struct value value, struct valu
     return true;
 }
 
+/* Appends the sort key of a document: the least one if it has several, because of arrays. */
 static truce_status least_key(const struct sort *sort, struct value document, struct buffer *key,
                               bson_error_t *error)
 {

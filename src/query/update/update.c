@@ -390,6 +390,8 @@ static truce_status upsert_fill(struct equalities *all, struct query_context *co
     return status;
 }
 
+/* Makes the document of an upsert from the equalities of the query. A replacement takes only _id
+ * from it. */
 static truce_status document_of_query(const struct update *update, const struct match *match,
                                       struct query_context *context, bson_t *base,
                                       bson_error_t *error)
@@ -452,6 +454,7 @@ static truce_status upsert_finish(struct value made, const struct query_context 
     return TRUCE_OK;
 }
 
+/* Applies the update to the base of an upsert. */
 static truce_status update_base(const struct update *update, struct value base,
                                 struct query_context *context, bson_t *updated, bson_error_t *error)
 {
@@ -539,6 +542,7 @@ static truce_status compile_pipeline(struct update *update, bson_error_t *error)
     return status;
 }
 
+/* Compiles the update by its form: a pipeline, operators, or a replacement. */
 static truce_status update_compile(struct update *update, const struct update_options *options,
                                    bson_error_t *error)
 {
@@ -560,6 +564,7 @@ static truce_status update_compile(struct update *update, const struct update_op
     return TRUCE_OK;
 }
 
+/* Allocates an update. Its first memory is part of it, so that a small update needs no other. */
 static struct update *update_make(const bson_t *source, const struct update_options *options)
 {
     struct update *made = bson_malloc(sizeof *made);
@@ -619,6 +624,8 @@ bool truce__update_is_replacement(const struct update *update)
     return update->kind == UPDATE_REPLACEMENT;
 }
 
+/* Initializes a run, except the inline edits. `matched` becomes the index of the element that the
+ * filter has matched. */
 static void update_run_init(struct update_run *run, const struct update *update,
                             const struct match_result *found, struct query_context *context)
 {
@@ -647,6 +654,7 @@ static void copy_document(struct value document, bson_t *copy)
     memcpy(bytes, document.data, document.size);
 }
 
+/* Applies operators to a document. If nothing changes, copies it. */
 static truce_status update_apply_operators(const struct update *update, struct value before,
                                            const struct match_result *found,
                                            struct query_context *context, bson_t *after,

@@ -87,6 +87,8 @@ static bool update_is_idle(const struct update_run *run, const struct update_lea
     return (leaf->operator->flags & UPDATE_INSERT_ONLY) && !run->insert;
 }
 
+/* Builds the value of a leaf whose target does not exist. Fails if the operator must create it and
+ * the path is not viable. */
 static truce_status build_leaf(struct update_run *run, const struct update_leaf *leaf,
                                const struct update_target *target, bool viable, struct value *built,
                                bson_error_t *error)
@@ -162,6 +164,8 @@ static struct update_target update_target_below(const struct update_target *up, 
     return (struct update_target){.up = up, .name = name, .length = length, .level = up->level + 1};
 }
 
+/* Builds a document for nodes whose target does not exist. It stays missing if it would be
+ * empty. */
 static truce_status build_object(struct update_run *run, const struct update_target *target,
                                  const struct update_node *const *nodes, uint32_t count,
                                  bool viable, struct value *built, bson_error_t *error)
@@ -232,6 +236,7 @@ static truce_status truce__update_build(struct update_run *run, const struct upd
  *   3. Each edit changes the document: a run without edits leaves it as it was.
  */
 
+/* Records an edit: `removed` bytes at `at` are replaced by `size` bytes. */
 static void truce__update_edit(struct update_run *run, const uint8_t *at, uint32_t removed,
                                const uint8_t *bytes, uint32_t size)
 {
@@ -413,6 +418,7 @@ static truce_status items_change_item(struct update_run *run, const struct updat
     return status;
 }
 
+/* Applies $update to the items of an array that match its condition. */
 static truce_status truce__update_items(struct update_run *run, const struct update_leaf *leaf,
                                         const struct update_target *target, int64_t *delta,
                                         bson_error_t *error)
@@ -492,6 +498,7 @@ struct slot {
 
 #define LINEAR_MAX 8
 
+/* Returns the index of the choice of that name, or -1. The choices are sorted by name. */
 static int64_t find_choice(const struct update_choice *choices, uint32_t count, const char *name,
                            uint32_t length)
 {
@@ -554,6 +561,7 @@ static truce_status apply_check_id(const struct update_run *run, const struct up
                          truce__value_show(target->value, value, sizeof value));
 }
 
+/* Visits the fields of a document that the update names, and appends those that do not exist. */
 static truce_status visit_document(struct update_run *run, const struct update_target *target,
                                    const struct update_choice *choices, uint32_t count,
                                    int64_t *delta, bson_error_t *error)
@@ -686,6 +694,7 @@ static truce_status append_to_array(struct update_run *run, const struct update_
     return TRUCE_OK;
 }
 
+/* Appends the elements that are named by a number beyond the end of the array. */
 static truce_status append_numbers(struct update_run *run, const struct update_target *target,
                                    const struct update_choice *choices, uint32_t count,
                                    uint32_t next, int64_t length, int64_t *delta,
@@ -769,6 +778,7 @@ static truce_status apply_visit_array(struct update_run *run, const struct updat
     return status ? status : refuse_names(run, target, choices, next, count, error);
 }
 
+/* Visits the parts of a document or array. Below any other value, nothing can be created. */
 static truce_status visit_object(struct update_run *run, const struct update_target *target,
                                  const struct update_node *const *nodes, uint32_t count,
                                  int64_t *delta, bson_error_t *error)
@@ -902,6 +912,8 @@ static void edit_away(struct update_run *run, const struct update_target *target
     *delta -= size;
 }
 
+/* Applies the operator of a leaf to an existing value, and records the edit. A removed element of
+ * an array becomes null. */
 static truce_status visit_leaf(struct update_run *run, const struct update_leaf *leaf,
                                const struct update_target *target, int64_t *delta,
                                bson_error_t *error)

@@ -51,6 +51,8 @@ static truce_status operator_parse_number(struct update_parser *parser, struct u
                          leaf->operator->name, leaf->path, truce__type_name(leaf->operand.type));
 }
 
+/* Adds to a number, or multiplies it. A missing field counts as 0. Fails if integers exceed 64
+ * bits. */
 static truce_status value_combine(struct update_run *run, const struct update_leaf *leaf,
                                   const struct update_target *target,
                                   enum number_operation operation, struct value old,
@@ -124,6 +126,7 @@ static bool is_bit_name(const char *name)
     return strcmp(name, "and") == 0 || strcmp(name, "or") == 0 || strcmp(name, "xor") == 0;
 }
 
+/* Checks the operand of $bit: integers for `and`, `or`, and `xor`. */
 static truce_status operator_parse_bit(struct update_parser *parser, struct update_leaf *leaf,
                                        bson_error_t *error)
 {
@@ -157,6 +160,7 @@ static int64_t update_combine_bits(const char *name, int64_t a, int64_t b)
     return name[0] == 'o' ? a | b : a ^ b;
 }
 
+/* Applies the operations of $bit in their order. A missing field counts as 0. */
 static truce_status operator_bit(struct update_run *run, const struct update_leaf *leaf,
                                  const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
@@ -181,6 +185,7 @@ static truce_status operator_bit(struct update_run *run, const struct update_lea
     return TRUCE_OK;
 }
 
+/* Reads {$type: "date"} or {$type: "timestamp"} of $currentDate. */
 static truce_status parse_date_type(struct update_leaf *leaf, bson_error_t *error)
 {
     struct fields fields = truce__fields(leaf->operand);
@@ -231,6 +236,7 @@ uint64_t truce__update_timestamp(const struct query_context *context)
     return seconds << 32 | ((within << 20 | (context->now_ordinal & 0xfffff)) + 1);
 }
 
+/* Sets the field to the time of the call. */
 static truce_status operator_date(struct update_run *run, const struct update_leaf *leaf,
                                   const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
@@ -398,6 +404,7 @@ uint8_t *truce__update_put_number(uint8_t *to, uint32_t number)
     return to + digits;
 }
 
+/* Writes the items as an array. Fails if it is larger than a document may be. */
 static truce_status array_write_list(struct arena *arena, const struct list *list,
                                      const struct update_leaf *leaf, struct value *array,
                                      bson_error_t *error)
@@ -451,6 +458,7 @@ static bool is_direction(struct value value, bool *descending)
     return number == 1 || number == -1;
 }
 
+/* Reads the $sort of a $push that sorts by fields of the items. */
 static truce_status parse_sort_fields(struct update_parser *parser, struct update_leaf *leaf,
                                       struct value pattern, bson_error_t *error)
 {
@@ -483,6 +491,7 @@ static truce_status parse_sort_fields(struct update_parser *parser, struct updat
     return TRUCE_OK;
 }
 
+/* Reads the $sort of a $push: fields, or a direction for whole items. */
 static truce_status parse_sort(struct update_parser *parser, struct update_leaf *leaf,
                                struct value pattern, bson_error_t *error)
 {
@@ -510,6 +519,7 @@ static truce_status parse_integer(const struct update_leaf *leaf, const char *na
                                "%s in $push of '%s' must be an integer", name, leaf->path);
 }
 
+/* Reads one clause of a $push. */
 static truce_status parse_push_clause(struct update_parser *parser, struct update_leaf *leaf,
                                       const struct fields *clause, bson_error_t *error)
 {
@@ -544,6 +554,7 @@ static bool clause_repeats(struct value clauses, const struct fields *clause)
     return false;
 }
 
+/* Reads the operand of $push: an item, or a document with $each and other clauses. */
 static truce_status operator_parse_push(struct update_parser *parser, struct update_leaf *leaf,
                                         bson_error_t *error)
 {
@@ -585,6 +596,7 @@ static struct list new_items(struct arena *arena, const struct update_leaf *leaf
     return list;
 }
 
+/* Inserts the items at a position; a negative one counts from the end. */
 static void insert_items(struct list *list, const struct list *items, int64_t position)
 {
     uint32_t at;
@@ -657,6 +669,7 @@ static void slice_items(struct list *list, int64_t slice)
     list->count = (uint32_t)kept;
 }
 
+/* Inserts the items of a $push, and then sorts and slices the array. */
 static truce_status operator_push(struct update_run *run, const struct update_leaf *leaf,
                                   const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
@@ -679,6 +692,7 @@ static truce_status operator_push(struct update_run *run, const struct update_le
     return array_write_list(arena, &list, leaf, new, error);
 }
 
+/* Reads the operand of $addToSet: an item, or a document whose only field is $each. */
 static truce_status operator_parse_add(struct update_parser *parser, struct update_leaf *leaf,
                                        bson_error_t *error)
 {
@@ -752,6 +766,7 @@ static truce_status add_missing(struct update_run *run, struct list *list, const
     return status;
 }
 
+/* Appends the items of an $addToSet that the array does not have. */
 static truce_status operator_add(struct update_run *run, const struct update_leaf *leaf,
                                  const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)
@@ -811,6 +826,7 @@ static truce_status write_rest(struct update_run *run, const struct update_leaf 
     return array_write_list(run->context->arena, kept, leaf, new, error);
 }
 
+/* Removes the items that match a condition or equal a value. */
 static truce_status operator_pull(struct update_run *run, const struct update_leaf *leaf,
                                   const struct update_target *target, struct value old,
                                   struct value *new, bson_error_t *error)
@@ -876,6 +892,7 @@ static truce_status keep_others(struct update_run *run, struct list *list,
     return status;
 }
 
+/* Removes the items that equal one of a list. */
 static truce_status operator_pull_all(struct update_run *run, const struct update_leaf *leaf,
                                       const struct update_target *target, struct value old,
                                       struct value *new, bson_error_t *error)
@@ -907,6 +924,7 @@ static truce_status operator_parse_pop(struct update_parser *parser, struct upda
     return TRUCE_OK;
 }
 
+/* Removes the first or the last item. */
 static truce_status operator_pop(struct update_run *run, const struct update_leaf *leaf,
                                  const struct update_target *target, struct value old,
                                  struct value *new, bson_error_t *error)

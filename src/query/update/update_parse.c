@@ -91,6 +91,7 @@ static bool has_name(const struct update_branch *branch, const char *name, uint3
     return branch->length == length && !memcmp(branch->name, name, length);
 }
 
+/* Returns the branch of that name, or NULL. */
 static struct update_branch *tree_find_branch(const struct update_node *node, const char *name,
                                               uint32_t length)
 {
@@ -445,6 +446,8 @@ static bool is_positional(const struct path_part *part)
     return part->length == 1 && part->name[0] == '$';
 }
 
+/* Checks a path: no empty names, and at most one `$`, which is neither the first part nor inside
+ * $update. */
 static truce_status check_path(const struct update_parser *parser, const struct path *path,
                                bson_error_t *error)
 {
@@ -611,6 +614,7 @@ static bool parse_is_identifier(const char *name)
     return true;
 }
 
+/* Compiles one array filter. Its identifier must not have another one. */
 static truce_status parse_filter(struct update *update, struct value condition, bson_error_t *error)
 {
     struct update_filter *filter = &update->filters[update->filters_count];

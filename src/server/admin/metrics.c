@@ -86,6 +86,8 @@ static size_t put_plain(const struct command_table *table, struct metrics *metri
     return count;
 }
 
+/* Counts the operations of the patterns, from `count` on, and returns the number of all commands.
+ * Adds them to `metrics` unless it is NULL. */
 static size_t put_operations(const struct command_table *table, struct metrics *metrics,
                              size_t count)
 {
@@ -192,6 +194,8 @@ static void metrics_put_seconds(struct buffer *out, const char *name, const char
     metrics_put(out, "%s %.3f\n", name, value);
 }
 
+/* Appends the histogram of a group. As Prometheus requires, each bucket also counts the shorter
+ * calls. */
 static void put_timing(const struct timing *timing, struct buffer *out)
 {
     uint64_t ns = metrics_load(&timing->ns), count = 0;
@@ -210,6 +214,7 @@ static void put_timing(const struct timing *timing, struct buffer *out)
                 timing->group, count, timing->group, (double)ns / 1e9, timing->group, count);
 }
 
+/* Appends the numbers of failures by error code. Codes without a slot are counted together. */
 static void put_failures(struct metrics *metrics, struct buffer *out)
 {
     uint64_t others = metrics_load(&metrics->others);
@@ -339,6 +344,7 @@ static void put_store(truce_store *store, struct buffer *out)
                        c.log_bytes);
 }
 
+/* Appends the figures of the change feed, if the store has one. */
 static void metrics_put_feed(truce_store *store, struct buffer *out)
 {
     struct engine *engine = truce__file_engine_or_null(store);

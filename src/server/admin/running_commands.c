@@ -75,6 +75,8 @@ static void append_command(const struct call *call, bson_t *out)
     bson_append_document_end(out, &command);
 }
 
+/* Appends the fields of a connection, and those of its call if it has one. The mutex of its
+ * operation must be held. */
 static void append_one(const struct connection *connection, const char *host, bson_t *out)
 {
     const struct operation *operation = &connection->operation;

@@ -100,6 +100,8 @@ static truce_status log_file_open(const char *path, int *file, bson_error_t *err
     return TRUCE_OK;
 }
 
+/* Renames the log to PATH.DATE, with the date and time in UTC. Fails if a file of that name exists.
+ * A log that does not exist is not an error. */
 static truce_status log_file_move(const char *path, int64_t now_ms, bson_error_t *error)
 {
     time_t now = (time_t)(now_ms / 1000);
@@ -204,6 +206,8 @@ static void put_quoted(struct buffer *out, const char *text, size_t length)
     truce__buffer_release(&one);
 }
 
+/* Appends the value of a field. In a text line, a short string of plain characters has no
+ * quotes. */
 static void put_value(struct buffer *out, const bson_iter_t *at, bool json)
 {
     uint32_t length;
@@ -263,6 +267,7 @@ static void log_write_json(struct buffer *out, const char *time, const struct ev
     log_put(out, "}}\n");
 }
 
+/* Writes an event as a line of text. */
 static void log_write_text(struct buffer *out, const char *time, const struct event *event)
 {
     char head[200];

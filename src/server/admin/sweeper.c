@@ -155,6 +155,7 @@ static bool sweeper_wait_for_pass(struct sweeper *sweeper)
     return !sweeper->stops;
 }
 
+/* Runs the loop: the function of the thread. Clears server->sweeping when the loop ends. */
 static void *sweeper_run(void *arg)
 {
     struct server *server = arg;

@@ -98,6 +98,7 @@ static void top_make_room(struct top *top)
     top_forget(top, oldest);
 }
 
+/* Counts a call of the collection in three sums: the total, reads or writes, and its kind. */
 static void top_count(struct top *top, const char *name, int kind, bool writes, int64_t ns)
 {
     const int kinds[] = {TOTAL, writes ? WRITE_LOCK : READ_LOCK, kind};

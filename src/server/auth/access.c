@@ -84,6 +84,8 @@ uint32_t access_more_actions(const struct call *call)
                : 0;
 }
 
+/* Checks that the user may do what a command needs. `value` is the value of the command's first
+ * field. */
 static truce_status check_need(struct call *call, const struct need *need, const bson_iter_t *value,
                                bson_error_t *error)
 {

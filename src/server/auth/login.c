@@ -23,6 +23,7 @@ static void wait_a_while(struct connection *connection)
             return;
 }
 
+/* Logs the outcome of a login. `reason` is NULL for a success. */
 static void login_report(struct call *call, truce_log_level level, const char *message,
                          const char *name, const char *database, const char *mechanism,
                          const char *reason)

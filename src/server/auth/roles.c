@@ -206,6 +206,7 @@ static const char *const names[ACTION_KINDS][10] = {
     {"killAnySession", "killAnyCursor", "killop", "setParameter", "fsync", "shutdown",
      "logRotate"}};
 
+/* Appends MongoDB's names of the actions as an array. */
 static void append_actions(uint32_t actions, bson_t *privilege)
 {
     uint32_t count = 0;

@@ -40,6 +40,8 @@ static UErrorCode units_of(const char *text, struct units *units)
     return code;
 }
 
+/* Runs SASLprep, first to measure the result and then to write it. The caller releases `prepared`,
+ * also after a failure. */
 static UErrorCode saslprep_prepare(const struct units *typed, struct units *prepared)
 {
     UErrorCode code = U_ZERO_ERROR, measured = U_ZERO_ERROR;

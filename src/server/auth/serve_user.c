@@ -128,6 +128,8 @@ static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error
     return status;
 }
 
+/* Appends the fields of the user's document that `info` requests, never its tokens, and the names
+ * of its mechanisms. */
 static void info_append_user(const bson_t *document, const struct info *info, bson_t *one)
 {
     bson_iter_t at;
@@ -191,6 +193,8 @@ truce_status serve_users(struct call *call, bson_t *reply, bson_error_t *error)
 
 /* ---- roles ----------------------------------------------------------------------------------- */
 
+/* Appends {role, db, isBuiltin, roles, inheritedRoles} of a role, and its privileges if `info`
+ * requests them. No role inherits another one. */
 static void append_role(int role, const char *database, const struct info *info, uint32_t *count,
                         bson_t *array)
 {
@@ -214,6 +218,8 @@ static void append_role(int role, const char *database, const struct info *info,
     bson_free(grants);
 }
 
+/* Appends a role that rolesInfo names, or nothing if it does not exist. Fails if the caller may not
+ * see the users of its database. */
 static truce_status add_role(struct call *call, const bson_iter_t *at, const struct info *info,
                              uint32_t *count, bson_t *array, bson_error_t *error)
 {
@@ -308,6 +314,7 @@ static truce_status read_roles(struct call *call, const bson_t *array, struct gr
     return status;
 }
 
+/* Reads the names of mechanisms as bits. Without an array, the result is all mechanisms. */
 static truce_status read_mechanisms(const bson_t *array, uint32_t *mechanisms, bson_error_t *error)
 {
     enum scram_mechanism mechanism;
@@ -414,6 +421,7 @@ truce_status serve_drop_all_users(struct call *call, bson_t *reply, bson_error_t
     return status;
 }
 
+/* Grants or revokes roles: the handler of grantRolesToUser and revokeRolesFromUser. */
 static truce_status user_change_roles(struct call *call, bool revoke, bson_error_t *error)
 {
     struct user_fields fields = {0};

@@ -100,6 +100,8 @@ struct duplicate {
     const char *collection;
 };
 
+/* Splits the store's message of a duplicate key into its parts, which borrow from it. Returns false
+ * for any other message. */
 static bool duplicate_read_message(const char *at, struct duplicate *duplicate)
 {
     if (strncmp(at, "duplicate key ", 14) != 0)
@@ -170,6 +172,8 @@ bool call_append_duplicate_key(const char *message, const char *database, bson_t
 
 /* ---- a document that a validator refused ----------------------------------------------------- */
 
+/* Appends the _id that the store's message shows as failingDocumentId. Appends nothing if the
+ * message has cut it off. */
 static void refused_append_id(const char *message, bson_t *info)
 {
     static const char before[] = "the document ", after[] = " does not match the validator";

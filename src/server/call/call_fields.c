@@ -107,6 +107,8 @@ const char *call_namespace(struct call *call, const char *collection)
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+/* Adds a document to the array, which borrows its bytes. Fails with InvalidLength (16) after
+ * TRUCE_BULK_MAX documents, and with InvalidBSON (22) if its length is wrong. */
 static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t size,
                                struct documents *documents, bson_error_t *error)
 {
@@ -132,6 +134,7 @@ static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t
     return TRUCE_OK;
 }
 
+/* Adds the documents of a section, which follow each other without a separator. */
 static truce_status add_section(struct call *call, const struct wire_section *section,
                                 struct documents *documents, bson_error_t *error)
 {
@@ -153,6 +156,7 @@ static truce_status add_section(struct call *call, const struct wire_section *se
     return status;
 }
 
+/* Adds the documents of an array. */
 static truce_status fields_add_array(struct call *call, const bson_iter_t *array,
                                      struct documents *documents, bson_error_t *error)
 {

@@ -125,6 +125,7 @@ static truce_status options_read_concern(struct call *call, const bson_iter_t *v
     return status;
 }
 
+/* Reads maxTimeMS: a whole number from 0, which means no deadline, to INT32_MAX. */
 static truce_status options_read_deadline(struct call *call, const bson_iter_t *value,
                                           bson_error_t *error)
 {
@@ -299,6 +300,8 @@ static truce_status options_check_snapshot(struct call *call, bson_error_t *erro
     return TRUCE_OK;
 }
 
+/* Reads one field of the command if it is a common option. Any other field is left to the
+ * command. */
 static truce_status options_read_field(struct call *call, const bson_iter_t *at,
                                        bson_error_t *error)
 {

@@ -143,6 +143,8 @@ static bool point_take(struct fail_point *point, struct call *call, struct fail_
     return does;
 }
 
+/* Waits for `block_ms`. Fails earlier if the server stops, the call is killed, or its deadline has
+ * passed. */
 static truce_status point_wait_for(struct call *call, int64_t block_ms, bson_error_t *error)
 {
     int64_t from_ns = truce__clock_monotonic_ns(), gone_ms = 0;

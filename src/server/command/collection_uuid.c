@@ -57,6 +57,7 @@ struct search {
     bool there;
 };
 
+/* Searches a list of truce_collection_list for the collection with the UUID. */
 static struct search collection_find_uuid(const bson_t *list, const uint8_t uuid[16])
 {
     struct search search = {0};
@@ -73,6 +74,8 @@ static struct search collection_find_uuid(const bson_t *list, const uint8_t uuid
     return search;
 }
 
+/* Fails with 361, and sets call->mismatch to its details. `found` is the stored name of the
+ * collection that has the UUID, or NULL. */
 static truce_status collection_refuse(struct call *call, const char *database,
                                       const char *collection, const uint8_t uuid[16],
                                       const char *found, bson_error_t *error)

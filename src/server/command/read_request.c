@@ -208,6 +208,8 @@ truce_status request_read_aggregate(struct call *call, struct aggregate_request 
     return status;
 }
 
+/* Checks the access to a collection that a stage names, and prepares it: a collection that is
+ * written must not be a view; one that is read may be. */
 static truce_status allow_collection(void *arg, const char *database, const char *collection,
                                      bool writes, bson_error_t *error)
 {

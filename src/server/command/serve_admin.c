@@ -127,6 +127,7 @@ static truce_status set_lifetime(struct call *call, const bson_value_t *value, b
     return TRUCE_OK;
 }
 
+/* Sets the interval of the sweep. Fails if the server was started without its sweep. */
 static truce_status set_pause(struct call *call, const bson_value_t *value, bson_t *reply,
                               bson_error_t *error)
 {

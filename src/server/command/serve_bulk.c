@@ -161,6 +161,8 @@ static const struct field delete_fields[] = {{"delete", FIELD_WHOLE, OPERATION(t
                                              {"collation", FIELD_PLAIN, 0},
                                              {NULL, FIELD_IGNORED, 0}};
 
+/* Fills a write, whose kind is set, from the fields of an operation. Fails with 40414 if a field is
+ * missing. */
 static truce_status bulk_fill(const struct operation_fields *given, truce_write *write,
                               bson_error_t *error)
 {
@@ -249,6 +251,7 @@ static void bulk_add_up(struct sums *sums, const truce_write *write,
         sums->inserted += result->inserted;
 }
 
+/* Appends the result of operation i: {ok, idx, n ...}. */
 static void bulk_append_item(struct call *call, const struct operations *operations, uint32_t i,
                              bson_t *item)
 {
@@ -298,6 +301,7 @@ static bson_t *list_items(struct call *call, const struct operations *operations
     return items;
 }
 
+/* Appends the sums of all results, and the first batch of the results. */
 static truce_status bulk_answer(struct call *call, const struct operations *operations,
                                 const struct bulk *bulk, int64_t most, bson_t *reply,
                                 bson_error_t *error)

@@ -141,6 +141,7 @@ static truce_status sifted_begin(struct call *call, struct sifted *sifted, struc
     return status ? status : truce__match_new(list->filter, &sifted->match, error);
 }
 
+/* Appends the entry to the list if it matches the client's filter. */
 static truce_status catalog_filter_document(struct sifted *sifted, const bson_t *document,
                                             bson_error_t *error)
 {
@@ -191,6 +192,7 @@ static void catalog_describe_collection(const char *name, const bson_t *facts, b
     bson_destroy(&options);
 }
 
+/* Appends the views of the database that match the client's filter. */
 static truce_status list_views(struct call *call, bool names_only, struct sifted *sifted,
                                bson_error_t *error)
 {

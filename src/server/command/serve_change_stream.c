@@ -59,6 +59,8 @@ bool serve_is_change_stream(const bson_t *pipeline)
     return position_of_change_stream(pipeline, &stage) >= 0;
 }
 
+/* Reads which document an event has. `none` is the value of an option that asks for no document, and `looks_up`
+ * allows "updateLookup". */
 static truce_status change_stream_read_kind(const char *text, const char *field, const char *none,
                                             bool looks_up, enum change_stream_document *kind,
                                             bson_error_t *error)
@@ -123,6 +125,8 @@ static truce_status refuse_internal(const char *what, bson_error_t *error)
                          "$changeStream may not be opened on the internal %.80s", what);
 }
 
+/* Sets whether the stream covers a collection, a database, or all databases, and checks that it
+ * may. All databases need ACTION_FIND in every database. */
 static truce_status read_reach(struct call *call, const struct stage *stage, const char *name,
                                struct change_stream_options *options, bson_error_t *error)
 {

@@ -41,6 +41,7 @@ struct shape {
         "pipeline", FIELD_ARRAY, offsetof(struct shape, view.pipeline)                             \
     }
 
+/* Checks that the validator compiles, and that its level and action are the only supported ones. */
 static truce_status check_validation(const struct shape *shape, bson_error_t *error)
 {
     struct match *match = NULL;
@@ -205,6 +206,7 @@ static truce_status modify_to(struct call *call, const char *stored_name, const 
                  : serve_collection_validate(call, stored_name, shape, error);
 }
 
+/* Runs collMod on a collection, and appends the changes of an index. */
 static truce_status modify_collection(struct call *call, const char *stored_name,
                                       const struct shape *shape, bson_t *reply, bson_error_t *error)
 {

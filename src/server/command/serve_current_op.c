@@ -69,6 +69,7 @@ static void begin_pipeline(const bson_t *stages, uint32_t skipped, bson_t *pipel
     }
 }
 
+/* Inserts the documents of an array into the collection "documents" of a store in memory. */
 static truce_status current_op_insert_all(truce_store *store, const bson_t *documents,
                                           bson_error_t *error)
 {
@@ -209,6 +210,7 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
     return status;
 }
 
+/* Appends the one document of $collStats. Fails with InvalidNamespace (73) without a collection. */
 static truce_status collection_stats(struct call *call, const bson_t *asked, bson_t *documents,
                                      bson_error_t *error)
 {
@@ -249,6 +251,8 @@ static truce_status current_op_check_options(const bson_t *asked, bson_error_t *
     return status;
 }
 
+/* Appends the documents of $currentOp. Only a user with ACTION_SERVER may request those of all
+ * users. */
 static truce_status current_op_list(struct call *call, const bson_t *asked, bson_t *documents,
                                     bson_error_t *error)
 {

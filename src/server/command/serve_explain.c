@@ -64,6 +64,8 @@ struct explained {
 
 /* ---- the read -------------------------------------------------------------------------------- */
 
+/* Asks the store for the plan of the read. With `executes`, the read runs. The caller destroys
+ * explained->plan, also after a failure. */
 static truce_status explained_read_plan(struct call *call, struct explained *explained,
                                         bson_error_t *error)
 {
@@ -121,6 +123,7 @@ static void explained_append_stage(const bson_t *stage, bool by_id, bson_t *out)
     bson_append_document_end(out, &copy);
 }
 
+/* Appends the winning plan: the store's plan of the read, under the stage that writes, if any. */
 static void explained_append_winning(const struct explained *explained, bson_t *out)
 {
     bson_t planner, winning, limited, input;
@@ -283,6 +286,7 @@ static bool explain_plan_sorts(const bson_t *plan)
            !strcmp(truce__field_text(&winning, "stage"), "SORT");
 }
 
+/* Appends the reply for a pipeline whose first `taken` stages run in the store. */
 static void append_pipeline(const struct call *call, const struct explained *explained,
                             const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
                             bson_t *reply)
@@ -482,6 +486,7 @@ static truce_status try_updates(struct call *call, struct explained *explained,
     return status;
 }
 
+/* Explains a write as the read of the documents that it would change. */
 static truce_status explain_write(struct call *call, struct explained *explained,
                                   const truce_write *write, bson_t *reply, bson_error_t *error)
 {
@@ -514,6 +519,7 @@ static truce_status explain_statement(struct call *call, struct explained *expla
     return status;
 }
 
+/* Explains a findAndModify as an update or a delete of one document. */
 static truce_status explain_modify(struct call *call, struct explained *explained, bson_t *reply,
                                    bson_error_t *error)
 {

@@ -34,6 +34,8 @@ static truce_status filemd5_sum_begin(struct sum *sum, bson_error_t *error)
                          "MD5");
 }
 
+/* Adds the bytes of the next chunk to the sum. Fails with 10040 if its number is not the next one,
+ * and with 50847 without binary data. */
 static truce_status filemd5_sum_add(struct sum *sum, const bson_t *chunk, bson_error_t *error)
 {
     int64_t n = truce__field_number(chunk, "n");
@@ -64,6 +66,7 @@ static void sum_report(struct sum *sum, bson_t *reply)
     BCON_APPEND(reply, "numChunks", BCON_INT32(sum->chunks), "md5", BCON_UTF8(hex));
 }
 
+/* Adds up all chunks of the file in the order of their numbers. */
 static truce_status sum_chunks(struct call *call, const char *stored_name, struct sum *sum,
                                bson_error_t *error)
 {

@@ -40,6 +40,8 @@ static struct need row_need(enum operation_role role)
     return needs[role];
 }
 
+/* Fills row_commands from the tables of operations. A name without the prefix "truce", or too many
+ * rows, is an error of the program. */
 static void row_commands_make(void)
 {
     size_t count = 0;

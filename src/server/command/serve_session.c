@@ -138,6 +138,7 @@ struct listing {
     uint32_t count;
 };
 
+/* Appends {_id: {id, uid}, lastUse} of a session. */
 static void list_one(struct listing *listing, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns)
 {
     const char *tag = listing->call->connection->login.tag;
@@ -183,6 +184,7 @@ static void list_sessions(struct call *call, struct listing *listing)
         sessions_each(call->server->sessions, list_other, listing);
 }
 
+/* Checks the options of $listLocalSessions. With a login, `users` and `allUsers` are refused. */
 static truce_status check_listing(struct call *call, const bson_iter_t *stage, bson_error_t *error)
 {
     struct asked {
@@ -247,6 +249,8 @@ static truce_status session_take(struct call *call, struct session **session, bs
                          session, error);
 }
 
+/* Checks that the fields of a statement of a transaction are complete, and that the command may run
+ * in one. */
 static truce_status check_form(const struct call *call, bson_error_t *error)
 {
     const struct command *command = call->command;
@@ -270,6 +274,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Commits or aborts. Sets call->unknown if the outcome of the commit is unknown. */
 static truce_status session_end_transaction(struct call *call, struct session *session,
                                             bool commits, bson_error_t *error)
 {
@@ -291,6 +296,8 @@ static truce_status session_end_transaction(struct call *call, struct session *s
     return status;
 }
 
+/* Runs the handler of the command after the checks of collectionUUID and of views, with the
+ * deadline of the call. */
 static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
 {
     /* For getMore, maxTimeMS is a time to wait for documents, not a deadline. */
@@ -369,6 +376,8 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
 
 /* ---- retryable writes ------------------------------------------------------------------------ */
 
+/* Checks that a command with txnNumber and without a transaction is a retryable write, and that the
+ * store can record it. */
 static truce_status check_retryable(const struct call *call, bson_error_t *error)
 {
     if (!(call->store->capabilities & TRUCE_CAN_RECEIPT))

@@ -143,6 +143,7 @@ truce_status serve_collection_stats(struct call *call, bson_t *reply, bson_error
     return serve_sizes(call, NULL, reply, error);
 }
 
+/* Appends the fields of dbStats. Sizes are divided by the scale. */
 static void append_database(const char *name, const struct sizes *sizes, uint32_t views,
                             const struct scale *scale, bson_t *reply)
 {

@@ -291,6 +291,7 @@ truce_status serve_pools(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Appends the entry of a command for listCommands. */
 static void append_help(const struct command *command, bool tests, bson_t *commands)
 {
     bson_t one;

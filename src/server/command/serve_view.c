@@ -40,6 +40,7 @@ static const char *stage_name(const bson_iter_t *stage, bson_iter_t *field)
                : "";
 }
 
+/* Refuses a stage that a view cannot have: one that writes, or that reads no collection. */
 static truce_status check_stage(struct call *call, const char *name, const char *view, int at,
                                 bson_error_t *error)
 {
@@ -152,6 +153,8 @@ static truce_status view_too_deep(bson_error_t *error)
                          "View depth limit exceeded; maximum depth is %d", TRUCE_VIEW_DEPTH_MAX);
 }
 
+/* Measures a source of a view, if it is in the database of the call: the name_guard of
+ * measure_view. */
 static truce_status view_measure_below(void *arg, const char *database, const char *collection,
                                        bool writes, bson_error_t *error)
 {
@@ -168,6 +171,8 @@ static truce_status view_measure_below(void *arg, const char *database, const ch
     return status;
 }
 
+/* Sets *height to 1 more than the greatest height among the sources of the view. Fails with 165 if
+ * the depth or the height is too great. */
 static truce_status measure_view(struct graph *graph, const struct view *view, uint32_t depth,
                                  uint32_t *height)
 {
@@ -235,6 +240,7 @@ static size_t view_bytes_of(const struct view *view)
     return strlen(view->name) + (view->on ? strlen(view->on) + view->pipeline->len : 0);
 }
 
+/* Checks the number and the total size of the views of the database, including the new one. */
 static truce_status view_check_room(const struct graph *graph, bson_error_t *error)
 {
     size_t bytes = view_bytes_of(graph->made);
@@ -270,6 +276,8 @@ static truce_status check_graph(struct call *call, const struct view *made, bson
     return status;
 }
 
+/* Checks a definition before it is stored: the name of its source, its stages, the access of the
+ * caller, and the dependencies. */
 static truce_status check_definition(struct call *call, const struct view *view,
                                      bson_error_t *error)
 {
@@ -415,6 +423,8 @@ static bool is_tried_again(truce_status status, const bson_error_t *error, int t
                                  (status == TRUCE_CONFLICT && error->code == CODE_WRITE_CONFLICT));
 }
 
+/* Checks and writes a new definition once. Fails with CONFLICT or DUPLICATE if another client was
+ * faster. */
 static truce_status try_create(struct call *call, const struct view *wanted, bson_error_t *error)
 {
     char stored_name[STORED_NAME_MAX];
@@ -453,6 +463,7 @@ truce_status view_create(struct call *call, const char *name, const struct view_
     }
 }
 
+/* Checks and writes a changed definition once. Fails with CONFLICT if another client was faster. */
 static truce_status try_modify(struct call *call, const struct view *wanted, bson_error_t *error)
 {
     struct step step;

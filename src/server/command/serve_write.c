@@ -43,6 +43,7 @@ void write_append_error(struct call *call, const truce_write_outcome *outcome, b
     call->error_bytes += element->len;
 }
 
+/* Appends writeErrors: [{index, code, errmsg ...}] of the statements that were refused. */
 static void append_write_errors(struct call *call, const truce_write *writes,
                                 const truce_write_outcome *outcomes, uint32_t count, bson_t *reply)
 {
@@ -61,6 +62,7 @@ static void append_write_errors(struct call *call, const truce_write *writes,
     bson_append_array_end(reply, &array);
 }
 
+/* Appends upserted: [{index, _id}] of the statements that inserted a document. */
 static void append_upserted(const truce_write_outcome *outcomes, uint32_t count, bson_t *reply)
 {
     uint32_t upserted = 0;
@@ -285,6 +287,7 @@ static bool limit_is_whole(const bson_t *statement)
     return !bson_iter_init_find(&at, statement, "limit") || truce__field_to_whole(&at, &number);
 }
 
+/* Reads a statement of delete: {q, limit, hint}. `limit` is required. */
 static truce_status read_delete(struct call *call, const bson_t *statement, truce_write *write,
                                 bson_error_t *error)
 {

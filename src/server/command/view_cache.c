@@ -201,6 +201,8 @@ static truce_status put_before(struct call *call, const char *database, const st
     return status;
 }
 
+/* Follows `viewOn` from a name down to a collection. `depth` is the number of views that enclose
+ * the name. */
 static truce_status source_resolve(struct call *call, const char *database, const char *name,
                                    uint32_t depth, struct view_source *source, bson_error_t *error)
 {
@@ -226,6 +228,8 @@ static truce_status source_resolve(struct call *call, const char *database, cons
     return status;
 }
 
+/* Lets the store read the source of a view instead of the view (store/collection_alias.h). Does
+ * nothing for a collection. */
 static truce_status source_join(struct call *call, const char *database, const char *name,
                                 uint32_t depth, bson_error_t *error)
 {
@@ -413,6 +417,8 @@ static truce_status views_read_all(truce_store *store, struct list *list, bson_e
 
 /* ---- the lists ------------------------------------------------------------------------------- */
 
+/* Returns the slot of the database's list, a free slot, or the slot of the least recently used
+ * list. */
 static struct list **views_slot_of(struct views *views, const char *database)
 {
     struct list **oldest = &views->lists[0];

@@ -274,6 +274,7 @@ static void http_end_late(struct server *server)
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* Ends late connections every WATCH_MS until http_stop_watch: the function of a thread. */
 static void *http_watch_late(void *arg)
 {
     struct http *http = arg;
@@ -698,6 +699,7 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
                              : http_run(own, c, exchange);
 }
 
+/* Frees a request that has ended, and begins the time limit for the next one of the connection. */
 static void http_completed(void *arg, struct MHD_Connection *c, void **state,
                            enum MHD_RequestTerminationCode why)
 {
@@ -748,6 +750,8 @@ static void http_connected(void *arg, struct MHD_Connection *c, void **context,
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* Reads a PEM file as a string, which the caller frees. Fails with INVALID if it is larger than
+ * FILE_MAX. */
 static truce_status http_read_file(const char *path, char **text, bson_error_t *error)
 {
     struct buffer bytes = {0};

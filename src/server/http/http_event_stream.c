@@ -222,6 +222,8 @@ static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
     return (ssize_t)size;
 }
 
+/* Closes the cursor of the stream and frees it. libmicrohttpd calls the function when the
+ * connection ends. */
 static void watch_free(void *arg)
 {
     struct watch_stream *stream = arg;
@@ -298,6 +300,7 @@ static void watch_command(const char *database, const char *collection, const bs
     BCON_APPEND(command, "cursor", "{", "}", "$db", BCON_UTF8(database));
 }
 
+/* Queues a response that reads from the stream, and takes over the stream also after a failure. */
 static enum MHD_Result watch_send(struct MHD_Connection *c, struct watch_stream *stream)
 {
     struct MHD_Response *response = MHD_create_response_from_callback(
@@ -318,6 +321,8 @@ static enum MHD_Result watch_send(struct MHD_Connection *c, struct watch_stream 
 
 /* ---- notices --------------------------------------------------------------------------------- */
 
+/* Adds a collection that a parameter `notify` names. Sets stream->over if it is empty, or one of
+ * too many. */
 static enum MHD_Result watch_add_notice(void *arg, enum MHD_ValueKind kind, const char *name,
                                         const char *value)
 {

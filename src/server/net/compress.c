@@ -72,6 +72,8 @@ static bool snappy_decompress(const uint8_t *from, size_t size, uint8_t *to, siz
            length == room;
 }
 
+/* Decompresses to exactly `room` bytes. Returns false if the data are invalid or have another
+ * size. */
 static bool compress_expand(int compressor, const uint8_t *from, size_t size, uint8_t *to,
                             size_t room)
 {

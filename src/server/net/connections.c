@@ -109,6 +109,7 @@ void connections_join_ended(struct server *server)
     }
 }
 
+/* Writes ADDRESS:PORT of the client, or "unix" if it has no Internet address. */
 static void connections_name_peer(const struct sockaddr *from, char *peer, size_t size)
 {
     char address[INET6_ADDRSTRLEN] = "";

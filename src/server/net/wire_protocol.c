@@ -138,6 +138,7 @@ static const char *wire_check_sum(const uint8_t *message, struct reader *reader)
                                                                         : "has a wrong checksum";
 }
 
+/* Reads an OP_MSG after its header. Returns NULL, or the reason why it is invalid. */
 static const char *read_message(const uint8_t *message, struct reader *reader,
                                 struct wire_request *request)
 {

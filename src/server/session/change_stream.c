@@ -170,6 +170,8 @@ static bool change_stream_sees(const struct change_stream_scope *scope,
     return is_within(scope, entry->collection) || (entry->other && is_within(scope, entry->other));
 }
 
+/* Returns whether the event of the entry ends the stream: a drop or rename of its collection, or
+ * the drop of its database. */
 static bool change_stream_ends(const struct change_stream_scope *scope,
                                const struct feed_entry *entry)
 {
@@ -211,6 +213,7 @@ static const char *event_name_of(enum feed_kind kind)
     return "dropDatabase";
 }
 
+/* Begins an event that the caller completes and destroys: its _id is the token of the position. */
 static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum change_stream_point point,
                            const char *name, int64_t wall_ms)
 {
@@ -294,6 +297,7 @@ static void append_state_before(const struct change_stream_scope *scope,
     bson_append_document_end(event, &state);
 }
 
+/* Appends the fields of `operationDescription` for a rename, a creation, a change, or an index. */
 static void event_describe(const struct change_stream_scope *scope, const struct feed_entry *entry,
                            bson_t *description)
 {
@@ -317,6 +321,7 @@ static void event_describe(const struct change_stream_scope *scope, const struct
     }
 }
 
+/* Appends the fields that an event has only with showExpandedEvents. */
 static void append_expanded(const struct change_stream_scope *scope, const struct feed_entry *entry,
                             bson_t *event)
 {
@@ -731,6 +736,8 @@ static void change_stream_append_images(const struct change_stream *watch,
         BSON_APPEND_NULL(event->document, "fullDocumentBeforeChange");
 }
 
+/* Appends an event to the queue, which takes over the document. If `entry` is not NULL, also
+ * appends the images that the client requested, and remembers what change_stream_complete needs. */
 static void change_stream_push(struct change_stream *watch, bson_t *document, int64_t position,
                                enum change_stream_point point, const struct feed_entry *entry)
 {
@@ -779,6 +786,8 @@ static void push_invalidate(struct change_stream *watch, const struct feed_entry
     watch->ends = true;
 }
 
+/* Queues the event of an entry that the stream sees. Returns false, which ends the read of the
+ * feed, if the stream has ended or the queue is full. */
 static bool change_stream_take(void *arg, const struct feed_entry *entry)
 {
     struct change_stream *watch = arg;
@@ -805,6 +814,7 @@ static truce_status change_stream_lost(bson_error_t *error)
                          "longer be in the feed of changes");
 }
 
+/* Converts failures of the feed: EXPIRED becomes 286, and INVALID becomes 280. */
 static truce_status change_stream_explain(truce_status status, bson_error_t *error)
 {
     if (status == TRUCE_EXPIRED)
@@ -937,6 +947,8 @@ static void end_split(struct change_stream *watch)
     stream_remove_first(watch);
 }
 
+/* Appends the next fragment of the split event to the batch, and removes the event after its last
+ * fragment. Sets `*fits` to false if the fragment stays for the next batch. */
 static void change_stream_send_fragment(struct change_stream *watch, bson_t *batch, uint32_t *count,
                                         bool *fits)
 {
@@ -1161,6 +1173,8 @@ static void change_stream_pipeline(const struct change_stream_options *options, 
     bson_destroy(first);
 }
 
+/* Opens a stream on the MongoDB server of the store, whose events are passed on. Fails with 72 for
+ * another database, and for a stream of all databases. */
 static truce_status change_stream_pass(truce_store *store,
                                        const struct change_stream_options *options,
                                        struct change_stream *watch, bson_error_t *error)

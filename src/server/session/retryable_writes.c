@@ -78,6 +78,8 @@ struct retryable {
 
 /* ---- results of statements ------------------------------------------------------------------- */
 
+/* Appends a result whose value is borrowed. Counts of the same kind with consecutive ids are joined
+ * into one range. */
 static void statement_results_add(struct statement_results *results, int32_t from, int32_t to,
                                   enum statement_result_kind kind, const bson_value_t *value)
 {
@@ -111,6 +113,7 @@ static void statement_results_sort(struct statement_results *results)
         qsort(results->all, results->count, sizeof *results->all, retryable_compare);
 }
 
+/* Returns the result that includes the statement id, or NULL. The results must be sorted. */
 static const struct statement_result *statement_results_find(
     const struct statement_results *results, int32_t id)
 {
@@ -127,6 +130,7 @@ static const struct statement_result *statement_results_find(
     return low < results->count && results->all[low].from <= id ? &results->all[low] : NULL;
 }
 
+/* Adds the ranges of one kind that the record has. A range without its end has one id. */
 static void read_ranges(struct statement_results *results, const bson_t *record,
                         enum statement_result_kind kind)
 {
@@ -201,6 +205,7 @@ static void retryable_append_number(bson_t *array, uint32_t number, int32_t valu
     BSON_APPEND_INT32(array, key, value);
 }
 
+/* Appends the ranges of one kind as [from, to, from, to ...], or nothing if no range exists. */
 static void append_ranges(const struct statement_results *results, enum statement_result_kind kind,
                           bson_t *record)
 {
@@ -221,6 +226,7 @@ static void append_ranges(const struct statement_results *results, enum statemen
         bson_append_array_end(record, &array);
 }
 
+/* Returns the size of a value of variable size in bytes, for the limit on a record. */
 static uint32_t retryable_size_of(const bson_value_t *value)
 {
     switch (value->value_type) {
@@ -306,6 +312,8 @@ static bool statement_result_of(const truce_write *write, const truce_write_resu
     }
 }
 
+/* Adds the results of the statements of a bulk that have an id and changed something. Returns
+ * whether there was any. */
 static bool retryable_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
                                size_t count, struct statement_results *results)
 {
@@ -374,6 +382,8 @@ static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *ou
 
 /* ---- one command ----------------------------------------------------------------------------- */
 
+/* Copies the statement ids of the command. Fails with 14 if one is not a number of 32 bits from -1
+ * on. */
 static truce_status read_ids(struct retryable *kept, const bson_t *ids, bson_error_t *error)
 {
     bson_iter_t at;
@@ -471,6 +481,8 @@ struct rest {
     uint32_t count, end;
 };
 
+/* Fills the result of a statement that was sent again from its recorded result. Fails with 217 if
+ * the recorded result is lost, or is that of another kind of write. */
 static truce_status answer_again(const truce_write *write, const struct statement_result *earlier,
                                  int32_t id, truce_write_result *result, bson_error_t *error)
 {

@@ -160,6 +160,8 @@ static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
     return oldest;
 }
 
+/* Adds a session with the id. If the table is full, forgets the session that has been idle for
+ * longest; returns NULL if none is idle. The mutex must be held. */
 static struct session *sessions_add(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
                                     const char *user)
 {
