@@ -499,6 +499,7 @@ static truce_status check_watched(struct inspector *by, bson_error_t *error)
 
 /* ---- a commit -------------------------------------------------------------------------------- */
 
+/* Checks the state of one commit document, and the plain writes that it notes. */
 static truce_status commit_check_commit_document(struct check *check, const char *collection,
                                                  const bson_t *commit, void *arg,
                                                  bson_error_t *error)
@@ -569,6 +570,8 @@ static struct decided_part *decided_part_of(struct decided *batch, const char *c
 typedef bool decided_function(struct decided *batch, uint32_t number, const bson_t *post,
                               void *arg);
 
+/* Calls the function for each document that decided commit `number` changes, until a call returns
+ * false. */
 static void each_decided_post(struct decided *batch, uint32_t number, decided_function *function,
                               void *arg)
 {

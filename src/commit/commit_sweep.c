@@ -76,6 +76,7 @@ static truce_status sweep_undo(struct sweep *sweep, const char *collection, cons
     return status || changed ? status : TRUCE_LOCKED;
 }
 
+/* Releases the documents of a decided commit and marks it done (a sweep_function). */
 static truce_status sweep_finish(struct sweep *sweep, const char *collection, const bson_t *commit,
                                  void *arg, bson_error_t *error)
 {

@@ -20,8 +20,8 @@
  *       changes the end of the lease, and the abort compares this end. So an owner that is alive is
  *       not aborted, and a dead owner blocks others for one lease, whatever their clocks say. The
  *       wall clock only decides whether a lease is worth a watch.
- *  CH4  The document that encounters an intent may be a projection of the stored one, so the
- *       release does not compare with it: it reads the stored document itself.
+ *  CH4  The document in which a reader encounters an intent may be a projection of the stored one.
+ *       The release therefore does not compare with it. It reads the stored document itself.
  *
  * A crash at any step leaves a state that the next process finds and continues from.
  */

@@ -45,8 +45,8 @@ struct searched {
 struct snapshot {
     /* Must be the first field. */
     struct decorator base;
-    /* Shows the documents that had an intent as their commits leave them. It is opened over the
-     * inner store, and the snapshot owns it. */
+    /* Shows the documents that had an intent in the state that their commits have in the snapshot.
+     * It is opened over the inner store, and the snapshot owns it. */
     truce_store *overlay;
     /* Protects `searched` and the overlay. Cursors of the overlay are read without the mutex. */
     pthread_mutex_t mutex;

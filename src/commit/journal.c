@@ -121,6 +121,7 @@ static void owner_target(struct array *list, const struct entry *entry, bson_t *
     BSON_APPEND_VALUE(element, "id", &entry->id);
 }
 
+/* Appends the list of documents that the commit takes, or of those that it only requires. */
 static void journal_append_targets(const truce_commit *commit, const char *name, bool taken,
                                    bson_t *document)
 {
@@ -168,6 +169,7 @@ static truce_status journal_check_insert(struct owner *owner, bson_error_t *erro
     return status;
 }
 
+/* Inserts the commit document (step 1). Clears `inserted` if the store refused or lacks it. */
 static truce_status insert_commit(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -445,6 +447,7 @@ static truce_status insert_stub(struct owner *owner, struct entry *entry, const 
     return truce__validator_pass(owner->commit->store, &write, &options, &outcome, error);
 }
 
+/* Inserts a stub. Repeats this until it is stored, or the attempt ends. */
 static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__owner_can_be(owner, entry, error);
@@ -625,6 +628,7 @@ static truce_status make_stub(const struct owner *owner, const struct entry *ent
     return truce__unique_stub(store, entry, &owner->commit->id, &made->document, error);
 }
 
+/* Adds the prepare of one document to the bulk. Checks first that the release cannot fail (CJ7). */
 static truce_status add_prepare(struct owner *owner, struct entry *entry, struct steps *steps,
                                 bson_error_t *error)
 {
@@ -757,8 +761,7 @@ static bool can_release(const struct owner *owner, const struct entry *entry)
     return !entry->reserved && truce__entry_comparable(owner->commit->store, entry);
 }
 
-/* Releases all documents by one bulk. Returns false if they cannot be released together, or if a
- * release was not confirmed. */
+/* Releases all documents by one bulk. Returns false if that is impossible or was not confirmed. */
 static bool owner_release_joined(struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -895,6 +898,7 @@ static void append_update(bson_t *element, const struct entry *entry)
     truce__diff_release(&diff);
 }
 
+/* Appends the change of one document as values: an element of `post` (journal.h). */
 static void append_post(struct array *post, const struct entry *entry)
 {
     enum net net = truce__entry_net(entry);
@@ -976,6 +980,7 @@ static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t
     return status;
 }
 
+/* Fails with UNKNOWN, or with the status of a commit that another process has aborted. */
 static truce_status journal_fail_undecided(truce_status status, const struct owner *owner,
                                            bson_error_t *error)
 {
@@ -1063,6 +1068,7 @@ static truce_status journal_mark_done(struct owner *owner)
     return TRUCE_OK;
 }
 
+/* Releases the documents one by one, even after a failure. Marks the commit done if none failed. */
 static truce_status journal_release_entries(struct owner *owner)
 {
     truce_commit *commit = owner->commit;
@@ -1210,6 +1216,7 @@ static truce_status bring_through(struct owner *owner, bson_error_t *error)
     return status;
 }
 
+/* Inserts the commit document, and runs the attempt unless the key shows that it took effect. */
 static truce_status journal_run(struct owner *owner, bson_error_t *error)
 {
     bool already = false;
@@ -1428,6 +1435,7 @@ static void take_drop(truce_commit *commit, uint32_t at)
             (commit->count - at) * sizeof *commit->entries);
 }
 
+/* Takes the documents in their order. A missing one is dropped (CT5); any other failure ends it. */
 static truce_status journal_take_documents(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;

@@ -84,6 +84,7 @@ static void metadata_lock(truce_store *store)
     pthread_mutex_lock(&lock);
 }
 
+/* Frees a cache with all that it owns, when its store is closed. */
 static void metadata_free(struct truce_store_cache *base)
 {
     struct metadata_cache *cache = (struct metadata_cache *)base;

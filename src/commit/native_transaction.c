@@ -83,6 +83,7 @@ static bson_t *native_own(struct plan *plan)
     return document;
 }
 
+/* Adds a write for entry `owner` to the plan. The returned pointer is valid until the next call. */
 static truce_write *native_add(struct plan *plan, uint32_t owner, const char *collection,
                                truce_write_kind kind)
 {

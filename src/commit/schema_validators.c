@@ -26,6 +26,8 @@
  * protects from all changes.
  */
 
+/* Tests the document after the release with the rules. A document that violated the rules before
+ * passes. */
 static truce_status validators_matches(const struct match *rules, const struct entry *entry,
                                        const bson_oid_t *rev, bson_error_t *error)
 {

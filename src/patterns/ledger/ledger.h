@@ -587,7 +587,8 @@ typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t 
 
 /* The inputs and results of an import of documents of other programs. */
 struct ledger_takeup {
-    /* An account, or NULL. Documents before its next number are taken up, too. */
+    /* An account, or NULL. Documents with later numbers of the account than its last committed one
+     * are taken up, too, whatever their `proc`. */
     const char *account;
     /* Reads the whole account if a document may be found only in this way. */
     bool thorough;

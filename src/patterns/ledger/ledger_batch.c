@@ -89,6 +89,7 @@ struct ledger_batch {
 /* A batch is full when its documents have this size. */
 #define ROUND_BYTES (16 * 1024 * 1024)
 
+/* Reads the transaction with the id of the request. `document` is always initialized. */
 static truce_status ledger_batch_look_up(struct ledger_batch *batch,
                                          const struct ledger_request *request, bson_t *document,
                                          bson_error_t *error)
@@ -411,9 +412,9 @@ static truce_status ledger_batch_find_all_posted(struct ledger_batch *batch, bso
  * imported. */
 #define TAKEN_OFTEN 5
 
-/* Imports the uncommitted documents of other programs, and all others that precede the next numbers
- * of the request's accounts. A document that a read of the account does not show may hold the
- * number that the batch tries to use. */
+/* Imports the uncommitted documents of other programs, and all others that have later numbers of
+ * the request's accounts. A document that a read of the account does not show may hold the number
+ * that the batch tries to use. */
 static truce_status ledger_batch_take_up(struct ledger_batch *batch,
                                          const struct ledger_request *request, bson_error_t *error)
 {

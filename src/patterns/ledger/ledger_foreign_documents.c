@@ -639,9 +639,9 @@ static void keep_uncommitted(struct foreign *run, const struct ledger_documents 
     }
 }
 
-/* Reads the documents before the account's next number that are not UNCOMMITTED. A `changes` that
- * is a document and not an array takes a number, too; only a filter that reads the whole account
- * finds it. */
+/* Reads the documents that have numbers of the account after the last committed one, and are not
+ * UNCOMMITTED. A `changes` that is a document and not an array takes a number, too; only a filter
+ * that reads the whole account finds it. */
 static truce_status gather_in_front(struct foreign *run, bson_error_t *error)
 {
     const char *account = run->call->account;

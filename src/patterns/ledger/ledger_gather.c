@@ -84,6 +84,8 @@ static truce_status gather_refuse_damaged(const struct draft *draft, bson_error_
                        gather_show_id(draft, id));
 }
 
+/* Refuses an entry of a part: the transaction has no entry for the account, or the amount exceeds
+ * that of the transaction or has the opposite sign. */
 static truce_status gather_refuse_part(const struct draft *draft, const truce_ledger_entry *entry,
                                        bson_error_t *error)
 {

@@ -65,8 +65,8 @@ static truce_status plan_add_own(struct ledger_plan *plan, const char *account,
     return status;
 }
 
-/* Takes up documents of other programs before the account's next number. Documents that remain are
- * damaged, and only the verification describes them. */
+/* Takes up documents of other programs that have later numbers of the account. Documents that
+ * remain are damaged, and only the verification describes them. */
 static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
                                  struct ledger_state *state, bson_error_t *error)
 {
@@ -340,6 +340,7 @@ static truce_status plan_check_all_limits(const struct draft *draft, bson_error_
     return status;
 }
 
+/* Fails with INVALID, with the sum that is not zero. */
 static truce_status plan_refuse_sum(const struct draft *draft, const char *currency, __int128 sum,
                                     bson_error_t *error)
 {

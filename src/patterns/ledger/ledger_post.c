@@ -161,6 +161,7 @@ static void post_wake_group(struct ledger_waiting *group, truce_status status,
     }
 }
 
+/* Posts all requests of a group in one batch. The caller does not hold the mutex. */
 static truce_status post_run_group(truce_ledger *ledger, const struct ledger_waiting *group,
                                    size_t count, bson_error_t *error)
 {
@@ -331,6 +332,8 @@ truce_status truce_ledger_post(truce_ledger *ledger, truce_commit *commit,
     return status ? status : truce__ledger_post_one(ledger, commit, &request, error);
 }
 
+/* Posts the transactions that are valid by themselves. Each gets a status of its own in `results`;
+ * the call fails only if the batch or the options do. */
 static truce_status post_several(truce_ledger *ledger, const truce_ledger_transaction *transactions,
                                  size_t count, bool history, truce_ledger_result *results,
                                  bson_error_t *error)
@@ -468,6 +471,7 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
     return status;
 }
 
+/* Opens an account or sets its rules. Only the opening of an account may create the ledger. */
 static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
                                    enum ledger_verb verb, const truce_ledger_account *account,
                                    bson_error_t *error)

@@ -431,6 +431,7 @@ static truce_status value_date_gather(struct ledger_documents *found, const char
     return status;
 }
 
+/* Reads the entries of a run of level 0, and gathers their dated values. */
 static truce_status value_date_gather_run(struct ledger_reader *reader,
                                           const struct value_date_run *run,
                                           struct ledger_dated dated[LEDGER_SUMS_RUN],
@@ -971,6 +972,8 @@ static truce_status value_date_without(struct ledger_reader *reader,
     return status;
 }
 
+/* Adds the sum of a run that is not stored, or that misses a page. Builds the run first if the
+ * store can be written. */
 static truce_status value_date_missing(struct ledger_reader *reader,
                                        const struct value_date_run *run, int64_t until_ms,
                                        __int128 *total, bson_error_t *error)

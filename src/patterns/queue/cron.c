@@ -344,6 +344,7 @@ static truce_status cron_add_one(truce_commit *commit, const bson_t *cron, const
     return status;
 }
 
+/* Adds one job for each due time, in the commit that moves `next` (QC1). */
 static truce_status cron_add_due(truce_commit *commit, const bson_t *cron, const int64_t *ticks,
                                  uint32_t count, bson_error_t *error)
 {

@@ -62,6 +62,8 @@ struct fenced_fields {
     const void *arg;
 };
 
+/* Changes the fields in a commit, if the job still belongs to this claim (a
+ * truce_commit_function). */
 static truce_status fencing_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct fenced_fields *fields = arg;

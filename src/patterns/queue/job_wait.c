@@ -65,6 +65,7 @@ static truce_status wait_write_until(const struct waiting *waiting, truce_commit
     return status;
 }
 
+/* Delays the job until `until_ms` without counting the attempt, and stores that time in `field`. */
 static truce_status wait_set_aside(struct waiting *waiting, truce_commit *commit,
                                    const bson_t *document, const char *field, int64_t until_ms,
                                    bson_error_t *error)

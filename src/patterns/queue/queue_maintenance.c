@@ -211,6 +211,7 @@ static truce_status queue_check_key(struct check *check, const char *collection,
     return status;
 }
 
+/* Marks the keys whose job does not exist. */
 static truce_status queue_suspect_keys(struct check *check, bson_t *const *keys, uint32_t count,
                                        bool *suspect, void *arg, bson_error_t *error)
 {
@@ -596,6 +597,7 @@ static truce_status check_waiting_job(struct check *check, const char *collectio
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Marks the waiting jobs whose lane has no document. */
 static truce_status suspect_waiting_jobs(struct check *check, bson_t *const *jobs, uint32_t count,
                                          bool *suspect, void *arg, bson_error_t *error)
 {

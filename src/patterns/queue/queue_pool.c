@@ -445,6 +445,8 @@ static void *pool_work(void *arg)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
+/* Extends the lease of a slot's job after a third of its length. If the job was lost, marks it as
+ * cancelled, which its function can read. */
 static void pool_extend(const struct truce_pool *pool, struct pool_slot *slot)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
@@ -514,6 +516,7 @@ static void pool_leave(struct truce_pool *pool, struct pool_slot *slot, enum poo
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
+/* Checks the options of a pool, and that its queue can be used. */
 static truce_status pool_check(const truce_queue *queue, const truce_pool_options *options,
                                bson_error_t *error)
 {
@@ -530,6 +533,8 @@ static truce_status pool_check(const truce_queue *queue, const truce_pool_option
     return status;
 }
 
+/* Initializes the mutexes, conditions, and arrays of a pool. The conditions use the monotonic
+ * clock. */
 static void pool_make(struct truce_pool *pool)
 {
     pthread_condattr_t attributes;
@@ -594,6 +599,7 @@ truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *opti
 
 /* ---- stop ------------------------------------------------------------------------------------ */
 
+/* Appends a job that a stop leaves behind: {_id, queue, attempt, epoch, begun, ran_ms}. */
 static void pool_append_left(bson_t *left, const truce_job *job, bool begun, int64_t begun_ns)
 {
     char key[16];

@@ -190,6 +190,8 @@ static void rate_correct(struct queue_rate *rate)
 
 /* ---- the limits ------------------------------------------------------------------------------ */
 
+/* Checks the limits: the name of the pool, a rate with both of its numbers, and the maximum
+ * values. */
 static truce_status limiter_check(const truce_queue_limits *limits, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(limits, "truce_queue_limits", error);

@@ -1021,6 +1021,7 @@ static truce_status flow_check_edges(const struct flow *flow, size_t i, size_t *
     return count ? truce__workflow_indexes(job->queue, flow->error) : TRUCE_OK;
 }
 
+/* Checks the number of jobs, each job by itself, and the names of the jobs that they wait for. */
 static truce_status flow_check(const struct flow *flow)
 {
     size_t edges = 0;

@@ -247,6 +247,8 @@ static void base_append_pairs(const bson_t *plain, bson_t *array)
     }
 }
 
+/* Appends the $expr that compares the fields of the stored document, except those of truce, with
+ * `plain`, in order. */
 static void base_append_value_guard(const truce_revision *revision, const bson_t *plain,
                                     bson_t *filter)
 {
@@ -494,6 +496,8 @@ static bool direct_is_as_read(const struct direct *direct, const bson_t *documen
     return same;
 }
 
+/* Reads the document to find out whether a write without a reply took effect (RD2). A failed read
+ * counts as OTHERWISE. */
 static enum verdict direct_check(struct direct *direct)
 {
     const truce_revision *revision = direct->save->revision;
@@ -741,6 +745,8 @@ static truce_status revision_insert_new(struct revision_save *save, truce_commit
     return truce_commit_insert(commit, save->revision->collection, &save->result->document, error);
 }
 
+/* Replaces theirs by `content` under the next number, and keeps the replaced version. Reserves
+ * numbers if theirs has none of truce (invariant 1). */
 static truce_status revision_replace(struct revision_save *save, truce_commit *commit,
                                      const bson_value_t *id, const bson_t *theirs, int64_t number,
                                      const bson_t *content, truce_revision_outcome outcome,
@@ -808,6 +814,8 @@ static truce_status describe_stale(struct revision_save *save, const struct cont
     return status;
 }
 
+/* Merges mine into theirs, and saves the result. If they cannot be merged, describes the conflict
+ * and changes nothing. */
 static truce_status revision_merge_contents(struct revision_save *save, truce_commit *commit,
                                             const bson_value_t *id, const bson_t *theirs,
                                             int64_t number, const struct contents *contents,
@@ -921,6 +929,8 @@ static truce_status save_compare(struct revision_save *save, truce_commit *commi
     return TRUCE_OK;
 }
 
+/* Saves over theirs, or inserts the document if `found` is false. A stale save is left to
+ * save_stale. */
 static truce_status save_over(struct revision_save *save, truce_commit *commit,
                               const bson_value_t *id, bson_t *theirs, bool found,
                               struct contents *contents, bson_error_t *error)
@@ -1035,6 +1045,7 @@ struct reading {
     int64_t number;
 };
 
+/* Reads the document, without fields of truce, and its number (a truce_commit_function). */
 static truce_status revision_read_in_commit(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct reading *reading = arg;

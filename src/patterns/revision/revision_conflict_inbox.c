@@ -375,6 +375,7 @@ static void take_content(const truce_revision *revision, const bson_t *document,
     to->exists = true;
 }
 
+/* Reads the stored document and its number in the commit. A missing document is not a failure. */
 static truce_status read_now(const struct resolving *resolving, truce_commit *commit,
                              const bson_value_t *id, struct standing *now, bson_error_t *error)
 {
@@ -452,6 +453,8 @@ static truce_status inbox_decide(const struct resolving *resolving, const bson_t
     return status;
 }
 
+/* Saves the decision as a late save whose base is the version that the author saw. It merges with
+ * changes made since. */
 static truce_status save_decision(const struct resolving *resolving, truce_commit *commit,
                                   const bson_t *entry, const struct standing *seen,
                                   bson_error_t *error)
@@ -580,6 +583,8 @@ static truce_status list_others(const struct resolving *resolving, const bson_t 
     return status;
 }
 
+/* Closes the other open entries of the document that say the same, or that the saved document
+ * contains completely. */
 static truce_status close_same(const struct resolving *resolving, truce_commit *commit,
                                const bson_t *decided, bson_error_t *error)
 {
@@ -654,6 +659,8 @@ static truce_status leave_open(const struct resolving *resolving, truce_commit *
     return status;
 }
 
+/* Applies the decision to one open entry. Closes the entry, or leaves it open if the decision
+ * conflicts with the stored document. */
 static truce_status resolve_entry(const struct resolving *resolving, truce_commit *commit,
                                   const bson_value_t *entry_id, const bson_t *entry,
                                   bson_error_t *error)

@@ -83,6 +83,7 @@ static truce_status revision_history_put(truce_revision *revision, truce_commit 
     return status;
 }
 
+/* Removes the kept version of that number, if it exists, in the commit. */
 static truce_status revision_history_drop(truce_revision *revision, truce_commit *commit,
                                           const bson_value_t *id, int64_t number,
                                           bson_error_t *error)

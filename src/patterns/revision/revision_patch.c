@@ -17,6 +17,8 @@ struct patching {
     truce_revision_result *result;
 };
 
+/* Applies update operators to `before`. `after` is always initialized. Returns INVALID if the patch
+ * is a whole document. */
 static truce_status patch_apply_operators(const bson_t *before, const bson_t *operators,
                                           bson_t *after, bson_error_t *error)
 {
@@ -40,6 +42,8 @@ static truce_status patch_apply_operators(const bson_t *before, const bson_t *op
     return status;
 }
 
+/* Applies a JSON patch (RFC 6902) to `before`. `after` is always initialized. Returns INVALID if
+ * the result is not a document. */
 static truce_status apply_json(const bson_t *before, const bson_t *operations, bson_t *after,
                                bson_error_t *error)
 {

@@ -113,6 +113,8 @@ struct at_once {
 
 /* ---- in a commit ----------------------------------------------------------------------------- */
 
+/* Reports the transfer that is stored under the id: its result if it has ended, DUPLICATE if its
+ * content differs, and LOCKED if it is in progress. */
 static truce_status commit_check_existing(struct at_once *once, const bson_value_t *id,
                                           const bson_t *there, bson_error_t *error)
 {
@@ -209,6 +211,8 @@ static bool commit_is_refusal(const struct at_once *once, truce_status status)
             status == TRUCE_LIMIT || status == TRUCE_DUPLICATE);
 }
 
+/* Stores the refused transfer as canceled, so that the id keeps its result, and fails with REFUSED.
+ * If it exists by now, reports that one. */
 static truce_status commit_keep_refusal(struct at_once *once, const char *reason,
                                         bson_error_t *error)
 {
@@ -262,6 +266,8 @@ static bool may_be_blind(const struct at_once *once)
            !(can & TRUCE_IS_TRANSACTION) && (can & needed) == needed;
 }
 
+/* Makes the transfer in a commit of its own: first without a read if that is cheap, then with one.
+ * Completes an existing transfer that is in progress, and stores a refusal. */
 static truce_status make_alone(struct at_once *once, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);

@@ -40,6 +40,7 @@ static truce_status maintenance_resume(struct sweep *sweep, const char *collecti
     return TRUCE_OK;
 }
 
+/* Removes an ended transfer (a sweep_function), unless a commit holds it. */
 static truce_status transfer_maintenance_prune(struct sweep *sweep, const char *collection,
                                                const bson_t *document, void *arg,
                                                bson_error_t *error)
@@ -61,6 +62,8 @@ static truce_status transfer_maintenance_prune(struct sweep *sweep, const char *
     return status;
 }
 
+/* Sweeps one book (a sweep_function): resumes idle transfers, and then removes those past their
+ * retention. */
 static truce_status sweep_book(struct sweep *sweep, const char *collection, const bson_t *book,
                                void *arg, bson_error_t *error)
 {
@@ -123,6 +126,8 @@ static truce_status maintenance_check_shape(struct check *check, const char *col
     return TRUCE_OK;
 }
 
+/* Reports a transfer that was idle for STUCK_MS. It is not repaired here, because a resume may fail
+ * again. */
 static truce_status transfer_maintenance_check_stuck(struct check *check, const char *collection,
                                                      const bson_t *document, void *arg,
                                                      bson_error_t *error)
@@ -208,6 +213,7 @@ static truce_status check_mark(const struct transfer_check *context, const char 
     return TRUCE_OK;
 }
 
+/* Checks each mark of a suspect document. A field that is not an array has no marks. */
 static truce_status check_marks(struct check *check, const char *collection, const bson_t *document,
                                 void *arg, bson_error_t *error)
 {
@@ -249,6 +255,7 @@ static truce_status suspect_marks(struct check *check, bson_t *const *documents,
     return status;
 }
 
+/* Checks the marks in one collection, except those of truce and of the book itself. */
 static truce_status maintenance_check_collection(void *arg, const char *collection,
                                                  bson_error_t *error)
 {
@@ -267,6 +274,7 @@ static truce_status maintenance_check_collection(void *arg, const char *collecti
     return status;
 }
 
+/* Checks one book: its transfers, and the marks in all collections. */
 static truce_status check_book(struct check *check, const char *collection, const bson_t *book,
                                void *arg, bson_error_t *error)
 {

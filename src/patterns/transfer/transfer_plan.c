@@ -104,6 +104,8 @@ static truce_status check_update(struct building *building, const bson_t *update
 
 /* ---- the undo -------------------------------------------------------------------------------- */
 
+/* Appends the opposite of an effect that consists of $inc alone. Returns false if the effect has no
+ * such opposite; `undo` is then incomplete. */
 static bool transfer_make_undo(const bson_t *effect, bson_t *undo)
 {
     bson_iter_t iter, amounts;
@@ -124,6 +126,8 @@ static bool transfer_make_undo(const bson_t *effect, bson_t *undo)
     return good;
 }
 
+/* Appends the undo of an entry: the given one, checked, or the opposite of its $inc. Returns
+ * INVALID if neither exists. */
 static truce_status append_undo(struct building *building, bson_t *one, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
@@ -161,6 +165,8 @@ static truce_status build_check_guard(struct building *building, bson_error_t *e
                   : TRUCE_OK;
 }
 
+/* Checks the collection and the id of an entry. Collections of truce, and that of the transfers,
+ * cannot take part. */
 static truce_status build_check_field(struct building *building, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
@@ -246,6 +252,7 @@ static truce_status build_append_entry(struct building *building, uint32_t index
     return status;
 }
 
+/* Checks the entries and appends them to the document as the array `entries`. */
 static truce_status build_append_entries(const truce_transfers *transfers,
                                          const truce_transfer_entry *entries, uint32_t count,
                                          bson_t *document, bson_error_t *error)
@@ -269,6 +276,7 @@ static truce_status build_append_entries(const truce_transfers *transfers,
 
 /* ---- from one account to another ------------------------------------------------------------- */
 
+/* Returns whether the value is a finite number above 0. */
 static bool is_amount(const bson_value_t *amount)
 {
     bson_t *pair = BCON_NEW("0", BCON_INT32(0), "most", BCON_DOUBLE(DBL_MAX));
@@ -285,6 +293,8 @@ static bool is_amount(const bson_value_t *amount)
     return good;
 }
 
+/* Checks a request with source, destination, and value. All of them must be given, and the book
+ * must know the collection of the two accounts. The value must be above 0. */
 static truce_status check_move(const truce_transfers *transfers, const truce_transfer *request,
                                bson_error_t *error)
 {
@@ -488,6 +498,8 @@ static void plan_document_at(const struct transfer_plan *plan, uint32_t first,
     }
 }
 
+/* Reads the documents of all entries in the collection of entry `first`. Documents that do not
+ * exist stay marked as not found. */
 static truce_status plan_read_collection(truce_transfers *transfers,
                                          const struct transfer_plan *plan, uint32_t first,
                                          struct transfer_document *documents, bson_error_t *error)
@@ -543,6 +555,7 @@ truce_status truce__transfer_read_documents(truce_transfers *transfers,
 
 /* ---- can it come to its end? ----------------------------------------------------------------- */
 
+/* Applies an update in memory. `after` is always initialized. */
 static truce_status plan_apply_update(const bson_t *update, const bson_t *before, bson_t *after,
                                       bson_error_t *error)
 {
@@ -582,6 +595,7 @@ bool truce__transfer_needs_proof(const struct transfer_plan *plan)
     return false;
 }
 
+/* Checks that the undo makes `after` equal to `before` again. Returns INVALID if it does not. */
 static truce_status prove_undo(const struct transfer_entry *entry, const bson_t *before,
                                const bson_t *after, const char *text, bson_error_t *error)
 {
@@ -600,6 +614,8 @@ static truce_status prove_undo(const struct transfer_entry *entry, const bson_t 
     return status;
 }
 
+/* Applies the effect of an entry in memory. Returns REFUSED if that fails, and INVALID if the undo
+ * does not revert it. */
 static truce_status prove_one(const struct transfer_entry *entry,
                               const struct transfer_document *document, bson_error_t *error)
 {
@@ -752,6 +768,8 @@ static bool plan_field_of(const bson_t *document, const char *name, bson_value_t
     return true;
 }
 
+/* Derives the two entries of a transfer of MongoDB's recipe. Returns false if its source,
+ * destination, or value is missing or invalid, or if the collection of the accounts is unknown. */
 static bool make_recipe(const truce_transfers *transfers, struct transfer_plan *plan)
 {
     bson_value_t source, destination, value, opposite;
@@ -768,6 +786,7 @@ static bool make_recipe(const truce_transfers *transfers, struct transfer_plan *
     return true;
 }
 
+/* Reads one stored entry, which borrows from the value. Returns false if it is invalid. */
 static bool plan_read_entry(struct value value, struct transfer_entry *entry)
 {
     bson_t one;

@@ -73,6 +73,8 @@ static void step_merge(const bson_t *update, const struct addition *additions, s
     }
 }
 
+/* Sends one update with the additions and a new _rev (TF7). `count` is at most 2. Sets *matched if
+ * the document matched. */
 static truce_status step_write_one(const struct transfer_step *step, const bson_t *filter,
                                    const bson_t *update, const struct addition *additions,
                                    size_t count, bool *matched, bson_error_t *error)
@@ -123,6 +125,8 @@ static bool has_mark(const struct transfer_step *step, const bson_t *document)
     return marked;
 }
 
+/* Returns whether the fence of the document differs from the one that was read. A missing fence
+ * equals only a missing fence. */
 static bool fence_moved(const struct transfer_step *step, const bson_t *document)
 {
     bson_value_t there = truce__transfer_fence(step->transfers, document);
@@ -180,6 +184,8 @@ static truce_status step_check(const struct transfer_step *step, enum transfer_m
     return status;
 }
 
+/* Makes the filter of an effect: the document without the mark, with the fence as read, and under
+ * the guard (TF1, TF2). */
 static void step_make_filter(const struct transfer_step *step, bson_t *filter)
 {
     const bson_value_t no = {.value_type = BSON_TYPE_BOOL};
@@ -395,6 +401,8 @@ static truce_status drive_enter(struct drive *drive, enum transfer_state to, con
 
 /* ---- reads ----------------------------------------------------------------------------------- */
 
+/* Reads the transfer into `current`, and its state. Fails with NOT_FOUND if it does not exist, and
+ * with INVALID if its state is not valid. */
 static truce_status read_current(struct drive *drive, bson_error_t *error)
 {
     char text[200];
@@ -480,6 +488,8 @@ static truce_status make_entries(struct drive *drive, bool after, enum transfer_
     return status;
 }
 
+/* Makes the entries before the decision, and then decides. Goes back if one was refused. Leaves
+ * *changed false if a fence moved. */
 static truce_status go_pending(struct drive *drive, bool *changed, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -498,6 +508,8 @@ static truce_status go_pending(struct drive *drive, bool *changed, bson_error_t 
     return status;
 }
 
+/* Makes the entries after the decision. A refused one fails with INVALID: the transfer stays
+ * committed until the cause is repaired. */
 static truce_status go_committed(struct drive *drive, bool *changed, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -590,6 +602,7 @@ static bool drive_has_ended(const struct drive *drive)
     return drive->state == TRANSFER_DONE || drive->state == TRANSFER_CANCELED;
 }
 
+/* Executes the steps of the current state. Sets *changed if that entered the next state. */
 static truce_status drive_go_on(struct drive *drive, bool *changed, bson_error_t *error)
 {
     switch (drive->state) {
@@ -728,6 +741,7 @@ truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_
     return status;
 }
 
+/* Moves a transfer that is not decided to "canceling". Returns REFUSED if it is decided or done. */
 static truce_status drive_undo(struct drive *drive, bson_error_t *error)
 {
     char text[200];
