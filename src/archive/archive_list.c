@@ -77,6 +77,7 @@ truce_status truce__archive_read(struct target *target, const struct segment_nam
 
 /* ---- the id of a store ---------------------------------------------------------------------- */
 
+/* Reads the id. `*found` is false if the store has none; that is no failure. */
 static truce_status id_find(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES], bool *found,
                             bson_error_t *error)
 {

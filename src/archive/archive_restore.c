@@ -82,6 +82,8 @@ static bool base_serves(const struct restoring *restoring, const struct segment_
                               : truce__segment_time(head) <= options->at_ms;
 }
 
+/* Fails with NOT_FOUND. The message names the first commit and time that the archive can restore,
+ * if there is `any`. */
 static truce_status refuse_time(const struct restoring *restoring, bool any, int64_t first_ms,
                                 uint64_t first_commit, bson_error_t *error)
 {
@@ -232,6 +234,8 @@ static bool is_after(const struct restoring *restoring, uint64_t commit, int64_t
                               : commit > restoring->base.commit && time_ms > options->at_ms;
 }
 
+/* Writes the pages of a segment of the chosen base, except those that the log has written.
+ * Successive pages are written at once. */
 static truce_status take_base(struct restoring *restoring, bson_error_t *error)
 {
     const struct segment *segment = &restoring->segment;
@@ -332,6 +336,7 @@ static uint64_t commits_of(const struct segment *segment)
     return count;
 }
 
+/* Reads and verifies the next segment, and writes its pages. Calls `progress`. */
 static truce_status restore_segment(struct restoring *restoring, size_t i, bson_error_t *error)
 {
     const struct segment_head *head = &restoring->segment.head;
@@ -485,6 +490,8 @@ static truce_status refuse_existing(const char *path, bson_error_t *error)
     return status;
 }
 
+/* Creates the file under its hidden name. Fails with INVALID if the file, or a side file of a store
+ * (-wal, -shm, -lock), exists under the final name. */
 static truce_status restore_create(struct restoring *restoring, const char *path,
                                    bson_error_t *error)
 {

@@ -73,6 +73,8 @@ static void verify_order(struct verifying *verifying, const struct segment_name 
     verify_fault(verifying, text);
 }
 
+/* Reports a segment that belongs to another store, or that does not continue a valid segment before
+ * it. Bases that began before such a segment do not count. */
 static void verify_chain(struct verifying *verifying)
 {
     const struct segment_head *head = &verifying->segment.head;

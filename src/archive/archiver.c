@@ -513,6 +513,8 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
     return status;
 }
 
+/* Continues the last generation if the log continues it (invariants 2 and 9), otherwise begins a
+ * new one. After a gap, or after the limit was exceeded, always begins a new one. */
 static truce_status archiver_continue(struct archiver *archiver, const struct kv_log_position *to,
                                       uint32_t moved, bson_error_t *error)
 {
@@ -681,6 +683,9 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
 
 /* ---- the base ------------------------------------------------------------------------------- */
 
+/* Reads a page of the file. Tries again while its checksum is wrong, because a checkpoint may be
+ * writing it. `*there` is false after the end of the file. Fails with CORRUPT if the page stays
+ * wrong. */
 static truce_status copy_page(struct archiver *archiver, uint32_t number, uint8_t *page,
                               bool *there, bson_error_t *error)
 {
@@ -762,6 +767,7 @@ static void consider_base(struct archiver *archiver)
 
 /* ---- retention ------------------------------------------------------------------------------ */
 
+/* Removes the segments that are too old, and reports their number, also after a failure. */
 static truce_status archiver_remove_old(struct archiver *archiver, bson_error_t *error)
 {
     int64_t old_ms = archiver_age_ms(archiver) - archiver->options->keep_ms;
@@ -987,6 +993,8 @@ static truce_status archiver_open(struct archiver *archiver, const char *path, b
     return status;
 }
 
+/* Releases everything that archiver_open has opened, also if it failed halfway, and the
+ * archiver. */
 static void archiver_close(struct archiver *archiver)
 {
     if (archiver->engine) {

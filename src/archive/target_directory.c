@@ -125,6 +125,8 @@ static bool rename_new(int folder, const char *from, const char *to)
     return !linkat(folder, from, folder, to, 0) && !unlinkat(folder, from, 0);
 }
 
+/* Writes and syncs a file in the directory of its generation (invariant 1). If the function returns
+ * false, errno has the reason; EEXIST means that a durable file of this name exists. */
 static bool write_new(int folder, const char *name, const void *bytes, size_t size)
 {
     char hidden[64];
@@ -288,6 +290,8 @@ static truce_status find_later_folder(struct target *target, uint32_t generation
     return TRUCE_OK;
 }
 
+/* Returns whether a later segment exists (target_calls.has_after). Looks only for the next number
+ * of the generation, in each kind, because an archiver leaves no gap. */
 static truce_status directory_has_after(struct target *target, const char *name, bool *found,
                                         bson_error_t *error)
 {

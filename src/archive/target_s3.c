@@ -104,6 +104,7 @@ static bool s3_find(void *library, const char *name, void *function)
     return found != NULL;
 }
 
+/* Loads libcurl. Sets `loaded` if all functions were found. */
 static void s3_load(void)
 {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
@@ -366,6 +367,8 @@ static void s3_request_release(struct s3_request *request)
     bson_free(request->query);
 }
 
+/* Stores a file (target_calls.put). Is not repeated here: after a failure, the archiver puts the
+ * same bytes again. */
 static truce_status s3_put(struct target *base, const char *name, const void *bytes, size_t size,
                            bson_error_t *error)
 {
@@ -389,6 +392,8 @@ static truce_status s3_put(struct target *base, const char *name, const void *by
     return status;
 }
 
+/* Reads the first `most` bytes of a file (target_calls.get). A service that ignores the range sends
+ * the whole file, which is cut. */
 static truce_status s3_get(struct target *base, const char *name, size_t most, struct buffer *out,
                            bson_error_t *error)
 {
@@ -522,6 +527,7 @@ static truce_status s3_has_after(struct target *base, const char *name, bool *fo
     return status;
 }
 
+/* Deletes a file (target_calls.remove). A reply that the file is missing counts as success. */
 static truce_status s3_remove(struct target *base, const char *name, bson_error_t *error)
 {
     struct target_s3 *target = s3_of(base);

@@ -25,6 +25,7 @@ struct commit_times {
     size_t count, room;
 };
 
+/* Appends a time. Called under the mutex. If there is no room, the older half is dropped. */
 static void times_append(struct commit_times *times, const struct commit_time *time)
 {
     const struct commit_time *last = times->count ? &times->all[times->count - 1] : NULL;

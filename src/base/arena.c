@@ -20,6 +20,8 @@ struct arena_block {
     alignas(max_align_t) uint8_t bytes[];
 };
 
+/* Adds a block with room for at least `size` bytes. The rest of the previous block stays unused
+ * until the next reset. */
 static void add_block(struct arena *arena, size_t size)
 {
     size_t usual = arena->first ? arena->first->size * BLOCK_GROWTH : FIRST_BYTES;

@@ -24,6 +24,8 @@ struct checking {
     bson_error_t why;
 };
 
+/* Runs the rules of the parts that concern the whole store, or of the others. Records the first
+ * failure. */
 static void check_run_rules(struct checking *checking, struct check *check, bool whole)
 {
     bson_error_t why = {0};
@@ -40,6 +42,7 @@ static void check_run_rules(struct checking *checking, struct check *check, bool
     }
 }
 
+/* Checks one database. A failure of its parts is recorded, and the next database is checked. */
 static truce_status maintenance_check_database(void *arg, truce_store *view, const char *name,
                                                bson_error_t *error)
 {

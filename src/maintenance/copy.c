@@ -111,6 +111,7 @@ static bool report_find_field(const bson_t *a, const bson_t *b, struct fields *f
     return false;
 }
 
+/* Appends the first field that differs, with both values if they are small. */
 static void report_append_field(bson_t *note, const bson_t *from, const bson_t *to)
 {
     struct fields field;
@@ -203,6 +204,7 @@ static bool report_is_same(const struct copy_part *part)
            part->from_sum.low == part->to_sum.low;
 }
 
+/* Passes the summary of a collection to the caller. */
 static void report_collection(const struct copy *copy, const struct copy_part *part)
 {
     char hash[FINGERPRINT_TEXT];
@@ -488,6 +490,7 @@ static truce_status index_make_collection(struct copy *copy, const struct copy_p
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 
+/* Creates an index in `to`. A refusal is noted as a difference and ends nothing. */
 static truce_status index_make_index(struct copy *copy, struct copy_part *part, const bson_t *index,
                                      bson_error_t *error)
 {
@@ -530,6 +533,7 @@ static truce_status truce__copy_indexes(struct copy *copy, struct copy_part *par
     return status;
 }
 
+/* Sets the validator in `to`. A refusal is noted as a difference. */
 static truce_status copy_validator(struct copy *copy, const struct copy_part *part,
                                    bson_error_t *error)
 {
@@ -717,6 +721,8 @@ static void copy_resume(struct copy *copy, struct copy_part *part, const bson_t 
     copy->report->resumed_at += part->before;
 }
 
+/* Decides for a copy into a new store. Fails with CONFLICT if the collection has documents, and no
+ * record says that they are copied from this store. */
 static truce_status plan_new(struct copy *copy, struct copy_part *part, const bson_t *record,
                              bson_error_t *error)
 {
@@ -777,6 +783,8 @@ static truce_status copy_plan_parts(struct copy *copy, bson_error_t *error)
 
 /* ---- open commits (MC3) ---------------------------------------------------------------------- */
 
+/* Fails with INVALID if a commit holds documents of the collection, and the commit documents are
+ * not copied (MC3). */
 static truce_status check_held(struct copy *copy, const struct copy_part *part, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}"), held;
@@ -793,6 +801,8 @@ static truce_status check_held(struct copy *copy, const struct copy_part *part, 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Counts the open commits. Unless the option `live` is set, fails with CONFLICT if there are
+ * any. */
 static truce_status check_commits(struct copy *copy, bson_error_t *error)
 {
     bson_t *open =
@@ -811,6 +821,8 @@ static truce_status check_commits(struct copy *copy, bson_error_t *error)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
+/* Copies each collection that may be written and differs, in the first round each of them, and
+ * creates its indexes. */
 static truce_status copy_pass_all(struct copy *copy, bool first, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -835,6 +847,7 @@ static truce_status copy_pass_all(struct copy *copy, bool first, bson_error_t *e
     return status;
 }
 
+/* Compares each collection completely, and counts the differences of this round. */
 static truce_status compare_pass_all(struct copy *copy, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -873,6 +886,8 @@ static bool may_write(const struct copy *copy)
     return false;
 }
 
+/* Copies and compares until there is no difference, a further round changes nothing, or all rounds
+ * are used. */
 static truce_status copy_run_passes(struct copy *copy, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -901,6 +916,8 @@ static truce_status copy_begin(struct copy *copy, bson_error_t *error)
     return status;
 }
 
+/* Completes a copy without differences: expiring indexes, validators, and the records. With
+ * differences, leaves the records as they are. */
 static truce_status copy_end(struct copy *copy, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -917,6 +934,7 @@ static truce_status copy_end(struct copy *copy, bson_error_t *error)
     return status || copy->indexes.count ? status : copy_record_finish(copy, error);
 }
 
+/* Plans, copies, and compares. If nothing may be written, only compares. */
 static truce_status copy_run(struct copy *copy, bson_error_t *error)
 {
     truce_status status = copy_plan_parts(copy, error);
@@ -960,6 +978,7 @@ static void take_report(struct copy *copy)
     }
 }
 
+/* Frees what the copy owns: the notes and the states of the collections. */
 static void copy_release(struct copy *copy)
 {
     struct copy_notes *const notes[] = {&copy->differences, &copy->refusals, &copy->indexes};

@@ -350,6 +350,8 @@ static truce_status remove_conflicting(struct pass *pass, bson_error_t *error)
     return status;
 }
 
+/* Inserts the missing documents of a batch and replaces the others, as far as part->rights
+ * allows. */
 static truce_status pass_write_batch(struct pass *pass, bson_error_t *error)
 {
     truce_status status = remove_conflicting(pass, error);
@@ -399,6 +401,8 @@ static truce_status pass_drop_present(struct pass *pass, bson_error_t *error)
     return status;
 }
 
+/* Removes the documents of the batch that `from` does not have, or notes them as differences in a
+ * comparison. */
 static truce_status settle_extras(struct pass *pass, bson_error_t *error)
 {
     const truce_write_options options = {.multi = true};
@@ -419,6 +423,8 @@ static truce_status settle_extras(struct pass *pass, bson_error_t *error)
     return status;
 }
 
+/* Walks through the _ids of `to`, a batch at a time, to find documents that `from` does not
+ * have. */
 static truce_status walk_extras(struct pass *pass, bson_error_t *error)
 {
     bson_t *only_id = BCON_NEW("_id", BCON_INT32(1));

@@ -97,6 +97,7 @@ static struct seen doctor_read_index(const bson_iter_t *iter)
     return seen;
 }
 
+/* Examines an index on a field of truce, and an index by which documents of truce expire. */
 static void doctor_check_own_index(struct doctor *doctor, const char *collection,
                                    const struct seen *seen)
 {
@@ -292,6 +293,8 @@ static void diagnose_key(struct doctor *doctor, const char *collection, const bs
     bson_free(shown);
 }
 
+/* Examines the shard key of a collection. `skip` is the length of the name of the database with its
+ * dot. */
 static void diagnose_collection(struct doctor *doctor, const bson_iter_t *iter, size_t skip)
 {
     const char *name = NULL;
@@ -386,6 +389,8 @@ static void diagnose_filesystem(struct doctor *doctor, const char *path)
                              "the file is on a container's own layer, which is removed with it");
 }
 
+/* Examines the free space of the disk. Too little for further writes is an error. Less than 5
+ * percent of the disk, and less than the size of the file, is a warning. */
 static void diagnose_space(struct doctor *doctor, const char *path)
 {
     int64_t free = truce__doctor_number(doctor->facts, "space.free", -1);
@@ -670,6 +675,7 @@ static truce_status doctor_check_rule(struct doctor *doctor, truce_store *store,
     return status;
 }
 
+/* Examines one book of transfers: its index, and transfers that a sweep should have resumed. */
 static truce_status doctor_check_book(struct doctor *doctor, truce_store *store, const bson_t *book,
                                       bson_error_t *error)
 {
@@ -693,6 +699,7 @@ static truce_status doctor_check_book(struct doctor *doctor, truce_store *store,
     return status;
 }
 
+/* Returns whether this is the unique index of the items of a tree. */
 static bool is_item_index(bson_iter_t index)
 {
     static const char *const fields[] = {"tree", "itemId", "version", "token"};
@@ -712,6 +719,7 @@ static bool is_item_index(bson_iter_t index)
     return unique && right;
 }
 
+/* Reports an error if the collection of a tree lacks the unique index of its items. */
 static truce_status need_item_index(struct doctor *doctor, truce_store *store,
                                     const char *collection, bson_error_t *error)
 {
@@ -733,6 +741,7 @@ static truce_status need_item_index(struct doctor *doctor, truce_store *store,
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
 
+/* Reports a branch whose origin does not exist. */
 static truce_status need_origin(struct doctor *doctor, truce_store *store, const bson_t *tree,
                                 bson_error_t *error)
 {
@@ -753,6 +762,8 @@ static truce_status need_origin(struct doctor *doctor, truce_store *store, const
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Examines one tree: an unfinished drop, versions that are not completed, its index, and its
+ * origin. */
 static truce_status doctor_check_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
                                       bson_error_t *error)
 {
@@ -777,6 +788,7 @@ static truce_status doctor_check_tree(struct doctor *doctor, truce_store *store,
 typedef truce_status doctor_check_function(struct doctor *doctor, truce_store *store,
                                            const bson_t *document, bson_error_t *error);
 
+/* Calls the function for each document of a collection, until one call fails. */
 static truce_status doctor_check_each(struct doctor *doctor, truce_store *store,
                                       const char *collection, doctor_check_function *check,
                                       bson_error_t *error)
@@ -906,6 +918,7 @@ static void queues_check_queue(struct doctor *doctor, truce_store *store, const 
     }
 }
 
+/* Examines the figures of each queue. */
 static truce_status doctor_check_queues(struct doctor *doctor, truce_store *store,
                                         bson_error_t *error)
 {
@@ -1029,6 +1042,7 @@ static void diagnose_cron(struct doctor *doctor, const bson_t *cron)
         (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
 }
 
+/* Reports cron entries that are late, at most CRONS_REPORTED of them. */
 static truce_status doctor_check_crons(struct doctor *doctor, truce_store *store,
                                        bson_error_t *error)
 {
@@ -1065,6 +1079,7 @@ static bool is_of_live_jobs(bson_iter_t *index)
     return true;
 }
 
+/* Reports that the index of live jobs is missing. */
 static truce_status doctor_check_index(struct doctor *doctor, truce_store *store,
                                        bson_error_t *error)
 {
@@ -1224,6 +1239,8 @@ static truce_status doctor_check_intents(struct doctor *doctor, truce_store *sto
     return TRUCE_OK;
 }
 
+/* Examines the indexes of one collection, and whether sweeps can find its intents. A view is
+ * skipped. */
 static truce_status doctor_check_collection(struct doctor *doctor, truce_store *store,
                                             const char *name, bson_error_t *error)
 {
@@ -1249,6 +1266,7 @@ static truce_status doctor_check_collection(struct doctor *doctor, truce_store *
     return status;
 }
 
+/* Examines each collection of the database. */
 static truce_status doctor_check_collections(struct doctor *doctor, truce_store *store,
                                              bson_error_t *error)
 {

@@ -40,6 +40,7 @@ static bool doctor_store_can(const struct doctor *doctor, const char *capability
 
 /* ---- versions, capabilities ----------------------------------------------------------------- */
 
+/* Examines the version of the server, and whether its featureCompatibilityVersion is older. */
 static void server_check_version(struct doctor *doctor)
 {
     const char *version = truce__doctor_text(doctor->facts, "build.version", "?");
@@ -151,6 +152,8 @@ struct members {
     int64_t voting, arbiters, bearing;
 };
 
+/* Counts the members of the replica set by their votes and data. Counts none if its configuration
+ * is unknown. */
 static void count_members(const struct doctor *doctor, struct members *members)
 {
     bson_iter_t list, iter, field;
@@ -176,6 +179,7 @@ static void count_members(const struct doctor *doctor, struct members *members)
     }
 }
 
+/* Examines whether the replica set survives the failure of a member. */
 static void diagnose_config(struct doctor *doctor)
 {
     const char *name = truce__doctor_text(doctor->facts, "hello.setName", "the replica set");
@@ -206,6 +210,7 @@ struct member {
     int64_t optime_ms;
 };
 
+/* Reads the state of one member from replSetGetStatus. */
 static struct member doctor_check_member(const bson_iter_t *iter)
 {
     struct member member = {.name = "?", .state = "", .healthy = true};
@@ -266,6 +271,8 @@ static void diagnose_members(struct doctor *doctor)
 
 /* ---- clocks, connections, space ------------------------------------------------------------- */
 
+/* Examines the difference between the clocks. The time of the message counts in favor of the
+ * server. */
 static void diagnose_clock(struct doctor *doctor)
 {
     int64_t server = truce__doctor_number(doctor->facts, "clock.server", 0);
@@ -284,6 +291,7 @@ static void diagnose_clock(struct doctor *doctor)
         ahead < 0 ? "behind" : "ahead of");
 }
 
+/* Examines the free connections and the free space of the server. */
 static void diagnose_resources(struct doctor *doctor)
 {
     int64_t available =
@@ -302,6 +310,7 @@ static void diagnose_resources(struct doctor *doctor)
                              free / 1048576);
 }
 
+/* Reports the facts that the user may not read. */
 static void diagnose_refusals(struct doctor *doctor)
 {
     static const char *const names[] = {"build",   "options", "status", "defaults", "space",

@@ -12,6 +12,7 @@
 
 /* ---- the feed of changes --------------------------------------------------------------------- */
 
+/* Removes entries of the change feed that are too old or too many, up to a batch. */
 static truce_status feed_sweep(struct sweep *sweep, bson_error_t *error)
 {
     struct engine *engine = truce__file_engine_or_null(sweep->store);

@@ -108,6 +108,7 @@ struct salvage {
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+/* Counts a document that was saved or lost, in the report and for its table. */
 static void salvage_put_count_one(struct salvage *salvage, bool saved)
 {
     struct salvage_table *table = salvage->batch.table;
@@ -167,6 +168,7 @@ static void salvage_put_check(struct salvage *salvage, const bson_t *document,
     }
 }
 
+/* Inserts the documents of the batch, and counts each of them. */
 static void salvage_put_write_batch(struct salvage *salvage)
 {
     const truce_bulk_options options = {.unordered = true};
@@ -214,6 +216,8 @@ static bool fits_batch(const struct salvage *salvage, const struct salvage_table
            !strcmp(batch->collection + strlen(name), table && doubtful ? DOUBTFUL : "");
 }
 
+/* Adds a document to the batch for its collection, or for NAME.doubtful. A document that is not
+ * well-formed is lost. */
 static void truce__salvage_put(struct salvage *salvage, struct salvage_table *table,
                                const char *name, const struct page_recovery_column *body,
                                bool doubtful)
@@ -285,6 +289,7 @@ static void salvage_put_make_index(struct salvage *salvage, const struct salvage
     salvage_put_append_refused(refused, bson_iter_utf8(&name, NULL), error.message);
 }
 
+/* Creates the collection and the indexes of its entry. */
 static void salvage_put_make_indexes(struct salvage *salvage, const struct salvage_table *table,
                                      bson_t *refused)
 {
@@ -395,6 +400,8 @@ static struct salvage_table *salvage_find_table(struct salvage *salvage, int64_t
     return NULL;
 }
 
+/* Returns the table, which is added if it is new. Returns NULL if there are too many tables. The
+ * pointer is valid until the next table is added. */
 static struct salvage_table *add_table(struct salvage *salvage, int64_t id)
 {
     struct salvage_table *found = salvage_find_table(salvage, id);
@@ -411,6 +418,8 @@ static struct salvage_table *add_table(struct salvage *salvage, int64_t id)
     return found;
 }
 
+/* Records a gap of a table. If there are too many gaps, the first gap of the table covers all rows,
+ * so that no leaf is assigned to another table by mistake. */
 static void add_gap(struct salvage *salvage, struct salvage_table *table, int64_t above, int64_t to)
 {
     table->lost_pages++;
@@ -473,6 +482,8 @@ static void take_definition(struct salvage *salvage, const struct buffer *record
     }
 }
 
+/* Reads an entry of the catalog: it has a name, and indexes with definitions. Returns false if it
+ * has another form. */
 static bool get_entry(const struct page_recovery_column *body, bson_t *entry, const char **name)
 {
     bson_iter_t iter, list, first;
@@ -520,6 +531,7 @@ static void take_entry(struct salvage *salvage, int64_t row,
     table->in_doubt = table->in_doubt || doubtful;
 }
 
+/* Takes a row of a leaf, by the kind of its table: the schema, the catalog, or a collection. */
 static void salvage_take_row(struct salvage *salvage, struct salvage_table *table, const char *name,
                              int64_t row, const struct buffer *record, bool doubtful)
 {
@@ -539,6 +551,7 @@ static void salvage_take_row(struct salvage *salvage, struct salvage_table *tabl
     }
 }
 
+/* Takes all rows of a leaf, and marks the page as used. Rows that cannot be read are lost. */
 static void take_leaf(struct salvage *salvage, struct salvage_table *table, const char *name,
                       const struct page_recovery_page *page, bool doubtful)
 {
@@ -600,6 +613,8 @@ static void note_hints(struct salvage *salvage, const struct salvage_table *tabl
 static void salvage_walk(struct salvage *salvage, struct salvage_table *table, uint32_t number,
                          int64_t above, int64_t to, int depth);
 
+/* Walks the children of an intact inner page. If their bounds contradict those of the page, records
+ * the rest as a gap. */
 static void walk_children(struct salvage *salvage, struct salvage_table *table,
                           const struct page_recovery_page *page, int64_t above, int64_t to,
                           int depth)
@@ -619,6 +634,8 @@ static void walk_children(struct salvage *salvage, struct salvage_table *table,
     }
 }
 
+/* Walks the pages below a page, with rows above `above` and up to `to`. Records a gap if the page
+ * cannot be used. */
 static void salvage_walk(struct salvage *salvage, struct salvage_table *table, uint32_t number,
                          int64_t above, int64_t to, int depth)
 {
@@ -645,6 +662,7 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
 
 /* ---- one read of each page ------------------------------------------------------------------- */
 
+/* Reads each page once, and records which inner page leads to which page. */
 static void note_parents(struct salvage *salvage)
 {
     struct page_recovery_page page;
@@ -793,6 +811,8 @@ static struct salvage_table *salvage_table_of(struct salvage *salvage,
     return found;
 }
 
+/* Takes a leaf that no walk reached: for the only table that it fits, for the table of a damaged
+ * parent, or for none. */
 static void take_stray(struct salvage *salvage, const struct page_recovery_page *page)
 {
     struct salvage_table *table = salvage_table_of(salvage, page);
@@ -822,6 +842,7 @@ static void find_tables(struct salvage *salvage)
     salvage_search_pages(salvage, &salvage->catalog);
 }
 
+/* Walks all tables, and then takes the leaves that no walk reached. */
 static void salvage_take_all(struct salvage *salvage)
 {
     struct page_recovery_page page;
@@ -842,6 +863,7 @@ static void salvage_take_all(struct salvage *salvage)
     salvage_flush(salvage);
 }
 
+/* Ends the tables, and completes the report. */
 static void salvage_sum_up(struct salvage *salvage)
 {
     truce_salvage_report *report = salvage->report;
@@ -880,6 +902,7 @@ static void salvage_release(struct salvage *salvage)
     truce__page_recovery_close(&salvage->recovery);
 }
 
+/* Fails with CONFLICT if the store has collections. */
 static truce_status check_empty(truce_store *to, bson_error_t *error)
 {
     truce_status status;

@@ -49,6 +49,7 @@ static truce_status remove_old(truce_store *store, const bson_t *record, int64_t
     return status;
 }
 
+/* Opens the next records after the last one that was examined. */
 static truce_status open_step(truce_store *store, const struct session_sweep *sweep, uint32_t batch,
                               truce_cursor **cursor, bson_error_t *error)
 {

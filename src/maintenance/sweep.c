@@ -26,6 +26,7 @@
 /* The default number of documents in a batch. */
 #define BATCH 1000
 
+/* Removes documents that expire by an index, unless a commit holds them (MW3). */
 static truce_status sweep_expired_documents(struct sweep *sweep, bson_error_t *error)
 {
     bson_t guard = BSON_INITIALIZER, absent;
@@ -69,6 +70,7 @@ static void run_steps(struct round *round, struct sweep *sweep, bool whole)
             note_failure(round, truce__maintenance_parts[i].sweep(sweep, &why), &why);
 }
 
+/* Runs the steps for one database. A failure is recorded, and the next database is swept. */
 static truce_status sweep_database(void *arg, truce_store *view, const char *name,
                                    bson_error_t *error)
 {

@@ -27,6 +27,7 @@ static bool merge_same_fields(struct value a, struct value b)
     return same;
 }
 
+/* Compares arrays element by element. */
 static bool merge_same_elements(struct value a, struct value b)
 {
     struct fields one = truce__fields(a), other = truce__fields(b);
@@ -62,6 +63,8 @@ bool truce__patch_equal(struct value a, struct value b)
 static void patch_object(struct arena *arena, struct value target, struct value patch,
                          struct builder *to);
 
+/* Appends the value of a field after the change, or nothing if the change is null. `old` may be a
+ * missing value. */
 static void patch_field(struct arena *arena, struct value old, const struct fields *change,
                         struct builder *to)
 {
@@ -157,6 +160,8 @@ static bool has_null(struct value value)
 static bool diff_objects(struct arena *arena, struct value before, struct value after,
                          struct builder *patch);
 
+/* Appends the change of a field that `before` has; a missing `now` becomes null. Returns false if
+ * no merge patch can express the change. */
 static bool diff_field(struct arena *arena, const struct fields *old, struct value now,
                        struct builder *patch)
 {

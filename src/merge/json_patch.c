@@ -145,6 +145,8 @@ static truce_status find_parent(struct patch_tree *tree, const struct pointer *p
     return TRUCE_OK;
 }
 
+/* Finds the node at a pointer, and expands the nodes above it. Fails with INVALID if there is
+ * none. */
 static truce_status find_node(struct patch_tree *tree, const struct pointer *pointer,
                               struct patch_node **found)
 {
@@ -241,6 +243,7 @@ static truce_status patch_put(struct patch_tree *tree, const struct pointer *poi
     return TRUCE_OK;
 }
 
+/* Removes the node at a pointer from its parent, and returns it. */
 static truce_status patch_cut(struct patch_tree *tree, const struct pointer *pointer,
                               struct patch_node **taken)
 {
@@ -350,6 +353,8 @@ static truce_status run_copy(struct patch_tree *tree, const struct operation *op
     return status ? status : patch_put(tree, &operation->path, truce__patch_node(tree, value));
 }
 
+/* Compares the value at the path. Fails with CONFLICT if it differs, which no other operation
+ * does. */
 static truce_status run_test(struct patch_tree *tree, const struct operation *operation)
 {
     struct patch_node *node;
@@ -392,6 +397,7 @@ static const struct kind *patch_find_kind(struct value op)
     return NULL;
 }
 
+/* Checks the members of an operation, and runs it. The error names the number of the operation. */
 static truce_status patch_run_one(struct patch_tree *tree, struct value given)
 {
     struct operation operation;

@@ -255,6 +255,8 @@ static void diff_arrays(struct steps *steps, struct value before, struct value a
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+/* Adds the steps between two values at the current path. Takes the steps inside back, and replaces
+ * the whole value, if that is shorter. */
 static void patch_diff_value(struct steps *steps, struct value before, struct value after)
 {
     uint32_t count = steps->count;

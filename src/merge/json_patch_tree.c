@@ -55,6 +55,7 @@ static void index_child(struct patch_node *node, uint32_t at)
     truce__hash_add(&node->names, hash, at);
 }
 
+/* Makes room for more children. Builds the index of names when a document becomes wide. */
 static void tree_grow(struct patch_tree *tree, struct patch_node *node)
 {
     uint32_t room = node->room ? 2 * node->room : 8;

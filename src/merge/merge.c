@@ -97,6 +97,8 @@ static bool is_greater(struct value a, struct value b)
     return a.size != b.size ? a.size > b.size : memcmp(a.data, b.data, a.size) > 0;
 }
 
+/* Chooses the greater or the smaller value. Returns false for containers, for missing values, and
+ * for values of different kinds. */
 static bool decide_extreme(const struct merge_three *three, bool greatest, struct value *decided)
 {
     int order;
@@ -158,6 +160,7 @@ static bool merge_decide(struct merge *merge, enum merge_policy policy,
 
 enum side { BASE, MINE, THEIRS };
 
+/* Merges one field. Extends the path and the names only if a conflict is possible. */
 static void merge_field(struct merge *merge, const struct aligned *aligned,
                         const struct fields *field, uint32_t number)
 {

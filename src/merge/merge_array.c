@@ -325,6 +325,8 @@ static bool merge_orders(struct arena *arena, const struct order *orders, uint32
     return keeps_every_move(arena, orders, by_mine, bound, merged);
 }
 
+/* Chooses the order if the moves contradict each other. Reports a conflict unless the policy or the
+ * options decide. */
 static struct order order_in_conflict(struct merge *merge, const struct merge_three *three,
                                       const struct order *orders)
 {
@@ -382,6 +384,7 @@ static void array_enter(struct result *result, const struct element *element)
     truce__merge_path_add(merge, "]", 1);
 }
 
+/* Appends the merged element, unless the result already has it. */
 static void array_add_element(struct result *result, struct element *element)
 {
     struct merge *merge = result->merge;
@@ -461,6 +464,8 @@ static uint32_t chain_at(const struct result *result, enum side side, uint32_t p
     return position < result->tails[side] ? position : result->lists->of[side].count;
 }
 
+/* Appends all elements: each common one, followed by the other elements that follow it in one of
+ * the sides, and the appended ones at the end. */
 static void array_add_all(struct result *result, const struct order *order)
 {
     const struct list *base = &result->lists->of[BASE];

@@ -22,6 +22,7 @@ struct merge_rules {
 static const char *const policy_names[] = {"ask", "mine", "theirs", "newest", "max",
                                            "min", "sum",  "union",  "text"};
 
+/* Reads the name of a policy. The position in policy_names is its number. */
 static truce_status read_policy(const char *path, struct value value, enum merge_policy *policy,
                                 bson_error_t *error)
 {
@@ -74,6 +75,8 @@ static truce_status read_details(struct rule *rule, struct value details, bson_e
     return TRUCE_OK;
 }
 
+/* Adds the rule of one path, or sets the default policy. Fails with INVALID for a path with empty
+ * names, or one that begins with "$". */
 static truce_status rules_read_rule(struct merge_rules *rules, const struct fields *field,
                                     bson_error_t *error)
 {

@@ -49,6 +49,7 @@ struct text {
 
 enum ends { ENDS_NONE, ENDS_LF, ENDS_CRLF, ENDS_MIXED };
 
+/* Returns the kind of the line ends of a text, MIXED if there are both, or NONE. */
 static enum ends ends_of(struct value value)
 {
     uint32_t length;
@@ -248,6 +249,8 @@ static void put_marked_line(struct buffer *to, const char *mark)
     truce__buffer_append(to, mark, strlen(mark));
 }
 
+/* Adds a conflict: one side's hunk to the merged text, both with markers to the marked text, and
+ * all three to the list. */
 static void add_hunk(struct text_merge *merge, const struct stretch *at)
 {
     static const char *const names[] = {"base", "mine", "theirs"};
@@ -290,6 +293,8 @@ static bool merge_words(struct text_merge *merge, const struct stretch *at)
     return done;
 }
 
+/* Appends a stretch, or reports its conflict. Returns false, and appends nothing, if there is a
+ * conflict and no list of hunks: then the caller merges by words. */
 static bool put_stretch(struct text_merge *merge, const struct stretch *at)
 {
     struct stretch chosen;

@@ -75,6 +75,7 @@ static truce_status read_batch(struct expiring *expiring, const char *collection
     return status;
 }
 
+/* Removes the documents that the filters match, and counts them. */
 static truce_status remove_batch(struct expiring *expiring, const char *collection,
                                  const bson_t *filters, size_t count, bson_error_t *error)
 {
@@ -126,6 +127,8 @@ static truce_status expire_batch(struct expiring *expiring, const char *collecti
     return status;
 }
 
+/* Removes the documents that an index with expireAfterSeconds has expired, batch by batch. Does
+ * nothing for another index. */
 static truce_status expire_index(struct expiring *expiring, const char *collection,
                                  struct value definition, bson_error_t *error)
 {
@@ -146,6 +149,7 @@ static truce_status expire_index(struct expiring *expiring, const char *collecti
     return status;
 }
 
+/* Removes the expired documents of a collection, index by index. */
 static truce_status expire_collection(void *arg, const char *collection, bson_error_t *error)
 {
     struct expiring *expiring = arg;

@@ -95,6 +95,7 @@ struct naming {
 /* Maps the names in all stages. `at` is the iterator before the first stage. */
 static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result);
 
+/* Appends the stored name of a collection, if the guard allows the access. */
 static truce_status map_append_name(const struct naming *naming, const char *database,
                                     const char *collection, bool writes, bson_t *to,
                                     const char *key)
@@ -177,6 +178,7 @@ static truce_status map_append_fields(const struct naming *naming, const bson_it
     return status;
 }
 
+/* Maps the names in the pipelines of a $facet. */
 static truce_status append_facets(const struct naming *naming, const bson_iter_t *value, bson_t *to)
 {
     truce_status status = TRUCE_OK;
@@ -209,6 +211,7 @@ static const char *map_target_of(const char *stage)
     return NULL;
 }
 
+/* Appends one stage with mapped names. A stage that names no collection is copied. */
 static truce_status map_append_stage(const struct naming *naming, const bson_iter_t *stage,
                                      bson_t *to)
 {

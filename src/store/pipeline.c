@@ -133,6 +133,7 @@ static int word_index(struct value value, const char *const *words)
     return -1;
 }
 
+/* Reads whenMatched. A missing value means "merge"; an array is a pipeline, which is borrowed. */
 static truce_status parse_matched(struct value value, struct merge *merge, bson_error_t *error)
 {
     static const char *const words[] = {"replace", "keepExisting", "merge", "fail", NULL};
@@ -164,6 +165,7 @@ static truce_status parse_missing(struct value value, struct merge *merge, bson_
     return TRUCE_OK;
 }
 
+/* Reads the fields of `on`: a string, or an array of strings. A missing value means _id. */
 static truce_status parse_on(struct value on, struct merge *merge, bson_error_t *error)
 {
     struct fields fields;
@@ -185,6 +187,7 @@ static truce_status parse_on(struct value on, struct merge *merge, bson_error_t 
     return TRUCE_OK;
 }
 
+/* Reads the options of $merge. The strings and the pipeline are borrowed from `stage`. */
 static truce_status stage_parse(const bson_t *stage, struct merge *merge, bson_error_t *error)
 {
     struct value whole = truce__value_document(stage);
@@ -226,6 +229,7 @@ static bool merge_index_is_unique(const struct merge *merge, struct value defini
     return count == merge->on_count;
 }
 
+/* Fails with 51183 unless the target has a unique index over the fields of `on`. _id needs none. */
 static truce_status stage_check_unique(const struct merge *merge, bson_error_t *error)
 {
     struct fields fields;
@@ -259,6 +263,7 @@ static struct value at_path(struct value value, const char *path)
     return truce__value_missing();
 }
 
+/* Builds the filter that finds the match of a document: each field of `on` by its value. */
 static truce_status stage_make_filter(const struct merge *merge, const bson_t *document,
                                       bson_t *filter, bson_error_t *error)
 {
@@ -398,6 +403,8 @@ static void stage_append_stage(struct array *stages, struct value stage, const b
     truce__array_close_document(stages, &copy);
 }
 
+/* Builds the update pipeline of whenMatched for a document, with the variables of `let`
+ * inserted. */
 static truce_status make_stages(const struct merge *merge, const bson_t *document,
                                 struct query_context *context, bson_t *stages, bson_error_t *error)
 {
@@ -451,6 +458,8 @@ static truce_status change_match(const struct merge *merge, const bson_t *filter
     return status;
 }
 
+/* Changes the match of a document, or inserts the document. Tries again if another writer inserts
+ * the same key between the two writes. */
 static truce_status merge_write_document(const struct merge *merge, const bson_t *filter,
                                          const bson_t *document, struct query_context *context,
                                          bson_error_t *error)
@@ -583,6 +592,8 @@ static truce_status open_alias(struct pipeline_cursor *cursor, const struct alia
     return status;
 }
 
+/* Opens another collection, or the pipeline of an alias, for a stage. The source owns the
+ * cursor. */
 static truce_status environment_open(void *arg, const char *collection, const bson_t *filter,
                                      struct source **source, bson_error_t *error)
 {
@@ -618,6 +629,8 @@ static bool lookup_index_serves(struct value definition, const char *path)
            truce__value_field(definition, "partialFilterExpression", 23).type == VALUE_MISSING;
 }
 
+/* Returns whether an equality at the path can use an index, so that $lookup should search for each
+ * document instead of reading the collection once. */
 static bool environment_indexed(void *arg, const char *collection, const char *path)
 {
     struct pipeline_cursor *cursor = arg;
@@ -643,6 +656,8 @@ static bool environment_indexed(void *arg, const char *collection, const char *p
 
 /* ---- callbacks: $out ------------------------------------------------------------------------- */
 
+/* Creates the indexes of the target on the temporary collection. A target that does not exist has
+ * none. */
 static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *collection,
                                  bson_error_t *error)
 {
@@ -687,6 +702,8 @@ static truce_status copy_options(struct pipeline_cursor *cursor, const char *col
     return status;
 }
 
+/* Creates the temporary collection with the indexes and options of the target, on the first call.
+ * Without a reply, the collection may exist, so closing the cursor drops it. */
 static truce_status out_begin(struct pipeline_cursor *cursor, const char *collection,
                               bson_error_t *error)
 {
@@ -713,6 +730,7 @@ static void out_empty(struct out_state *out)
     out->count = out->bytes = 0;
 }
 
+/* Inserts the documents of the batch, and empties it even on failure. */
 static truce_status out_flush(struct pipeline_cursor *cursor, bson_error_t *error)
 {
     struct out_state *out = &cursor->out;
@@ -754,6 +772,8 @@ static int64_t pipeline_begin_write(const struct pipeline_cursor *cursor)
     return truce__deadline_set(truce__deadline_least(cursor->budget.deadline_ns));
 }
 
+/* Adds a document to the new collection of $out. With `last`, renames the collection over the
+ * target. */
 static truce_status environment_out(void *arg, const char *collection, const bson_t *document,
                                     bool last, bson_error_t *error)
 {
@@ -896,6 +916,8 @@ static truce_status pipeline_cursor_next(truce_cursor *base, const bson_t **docu
     return status ? status : cursor->output->next(cursor->output, document, error);
 }
 
+/* Closes the stages before the snapshot that they read, and drops the collection of an unfinished
+ * $out. */
 static void pipeline_cursor_close(truce_cursor *base)
 {
     struct pipeline_cursor *cursor = (struct pipeline_cursor *)base;

@@ -117,6 +117,7 @@ struct known {
     uint32_t count;
 };
 
+/* Parses a list of indexes. The caller releases known->count specifications, also on failure. */
 static truce_status view_parse_indexes(const bson_t *indexes, struct known *known,
                                        bson_error_t *error)
 {
@@ -206,6 +207,7 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
 
 /* ---- pipelines ------------------------------------------------------------------------------ */
 
+/* Returns whether a stage reads other collections, also within $facet. */
 static bool view_joins(struct value stages)
 {
     struct fields fields, facets;

@@ -424,6 +424,7 @@ static truce_status check_span(const truce_find_options *options, bson_error_t *
                                             options->sort, error);
 }
 
+/* Checks the arguments of a find or a count. `filter` may be NULL, `options` may not. */
 static truce_status check_find(const truce_store *store, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                bson_error_t *error)
@@ -1057,6 +1058,8 @@ static void prepared_release(struct prepared *prepared, size_t count)
     bson_free(prepared->outcomes);
 }
 
+/* Checks one write and adds it to the prepared ones. A document to insert is copied if it has no
+ * _id in first position, or another form that must be changed. */
 static truce_status store_prepare_write(struct prepared *prepared, const truce_write *write,
                                         size_t number, const truce_bulk_options *options,
                                         const struct query_context *context, bson_error_t *error)
@@ -1101,6 +1104,7 @@ static size_t prepare_all(struct prepared *prepared, const truce_write *writes, 
 
 /* ---- the backend's result -------------------------------------------------------------------- */
 
+/* Asserts that the counts of one outcome fit its write. */
 static void check_outcome(const truce_write *write, const truce_write_outcome *outcome)
 {
     const truce_write_result *result = &outcome->result;

@@ -376,6 +376,7 @@ static void report_begin(struct trace_store *trace, const struct decorated_call 
     bson_destroy(&event);
 }
 
+/* Reports a call that has returned, with its result or its error. */
 static void report_end(struct trace_store *trace, const struct decorated_call *call,
                        const struct call_event *call_event, truce_status status,
                        const bson_error_t *error)
@@ -392,6 +393,7 @@ static void report_end(struct trace_store *trace, const struct decorated_call *c
     bson_destroy(&event);
 }
 
+/* Runs a call and reports it. The times are taken next to the call, outside of the mutex. */
 static truce_status trace_on_call(struct decorator *decorator, const struct decorated_call *call,
                                   bson_error_t *error)
 {

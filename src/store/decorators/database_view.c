@@ -98,6 +98,8 @@ static truce_status database_distinct(truce_store *store, const char *collection
     return database_translate_error(database, status, error);
 }
 
+/* Maps the collection and those that the stages name. No guard restricts them: a program that uses
+ * the store may read all of it. */
 static truce_status database_aggregate(truce_store *store, const char *collection,
                                        const bson_t *pipeline,
                                        const truce_aggregate_options *options,
@@ -292,6 +294,8 @@ static truce_status database_bulk(truce_store *store, const truce_write *writes,
     return database_translate_error(database, status, error);
 }
 
+/* Runs a find-and-modify with the stored name. The receipt is passed with a changed name, as in a
+ * bulk. */
 static truce_status database_modify(truce_store *store, const char *collection,
                                     const bson_t *filter, const bson_t *update,
                                     const truce_modify_options *options, bson_t *document,

@@ -61,6 +61,8 @@ static truce_fault_kind fault_begin(struct fault_store *fault, bool writes)
     return hit ? options.kind : TRUCE_FAULT_NONE;
 }
 
+/* Returns the status after the fault: the given one, TRUCE_UNKNOWN for a lost result, or that of
+ * the call if it was not hit. May end the process. */
 static truce_status fault_end(struct fault_store *fault, truce_fault_kind kind, const char *verb,
                               truce_status status, bson_error_t *error)
 {
@@ -191,6 +193,7 @@ static truce_status rewrite_in_vain(struct decorator *decorator, const struct de
     return truce__decorated_run(decorator, &changed, error);
 }
 
+/* Reports success for a write without doing it. Other calls are run. */
 static truce_status run_lying(struct decorator *decorator, const struct decorated_call *call,
                               bson_error_t *error)
 {
@@ -222,6 +225,7 @@ static truce_status fault_run(struct decorator *decorator, const struct decorate
     return call->verb == VERB_REWRITE ? rewrite_in_vain(decorator, call, error) : TRUCE_OK;
 }
 
+/* Runs a call with the fault that it gets. A lost wait leaves the token as it was. */
 static truce_status fault_on_call(struct decorator *decorator, const struct decorated_call *call,
                                   bson_error_t *error)
 {

@@ -28,6 +28,7 @@ static const char *slow_name_of(const struct decorated_call *call)
     return truce__decorated_name(call);
 }
 
+/* Runs the call, and reports it if it took at least slow_ms. A wait is never reported. */
 static truce_status slow_on_call(struct decorator *decorator, const struct decorated_call *call,
                                  bson_error_t *error)
 {

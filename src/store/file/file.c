@@ -87,6 +87,7 @@ static void put_neighbour(bson_t *facts, const char *name, const char *path, con
     bson_free(beside);
 }
 
+/* Appends the type of the file system, and its name if the table has it. */
 static void put_filesystem(bson_t *facts, const char *path)
 {
     struct statfs found;
@@ -189,6 +190,7 @@ static void put_writer(bson_t *facts, const struct lock *lock)
     bson_append_document_end(facts, &child);
 }
 
+/* Appends the counters of writes. A read-only store has none. */
 static void put_writes(bson_t *facts, struct engine *engine)
 {
     const struct writer *writer = &engine->writer;

@@ -91,6 +91,8 @@ static void memory_ids_add(struct memory_collection *collection, struct memory_d
         memory_ids_put(ids, collection->documents[i]);
 }
 
+/* Removes a document from the table, and moves later entries forward, so that no search ends at the
+ * hole. */
 static void memory_ids_remove(struct memory_collection *collection,
                               const struct memory_document *document)
 {
@@ -283,6 +285,8 @@ static int64_t common_key(const struct field_keys *a, const struct field_keys *b
     return -1;
 }
 
+/* Fails with DUPLICATE if a document other than number `except` has a key of the index that this
+ * document has. */
 static truce_status documents_check_index(const struct memory_collection *collection,
                                           const struct index_spec *spec, uint32_t number,
                                           const struct memory_document *document, size_t except,
@@ -306,6 +310,7 @@ static truce_status documents_check_index(const struct memory_collection *collec
     return TRUCE_OK;
 }
 
+/* Does what documents_check_index does, for _id, by the table. */
 static truce_status documents_check_id(const struct memory_collection *collection,
                                        const struct memory_document *document, size_t except,
                                        bson_error_t *error)
@@ -531,6 +536,7 @@ static truce_status memory_index_add(struct memory_collection *collection, struc
     return status;
 }
 
+/* Removes an index, and makes every document again without the keys of this index. */
 static void memory_index_remove(struct memory_collection *collection, uint32_t number)
 {
     struct memory_collection rebuilt;
@@ -686,6 +692,7 @@ static void memory_rename_to(struct memory_store *store, struct memory_collectio
     truce__memory_written(store, collection);
 }
 
+/* Renames a collection. Drops the target, if that is allowed. Changes the structure number. */
 static truce_status memory_collection_rename(truce_store *base, const char *from, const char *to,
                                              bool drop_target, bson_error_t *error)
 {
@@ -796,6 +803,8 @@ static truce_status memory_collection_list(truce_store *base, const truce_list_o
 
 /* ---- table: indexes -------------------------------------------------------------------------- */
 
+/* Adds an index. Creates the collection if it does not exist, and drops it again on failure. Sets
+ * `*taken` if the collection now owns `spec`: it does not if it has the index already. */
 static truce_status memory_add_index(struct memory_store *store, const char *name,
                                      struct index_spec *spec, bool *taken, bson_error_t *error)
 {
@@ -818,6 +827,7 @@ static truce_status memory_add_index(struct memory_store *store, const char *nam
     return status;
 }
 
+/* Creates an index. The collection owns `spec` only if the index was added. */
 static truce_status memory_index_create(truce_store *base, const char *name, const bson_t *index,
                                         bson_error_t *error)
 {
@@ -853,6 +863,7 @@ static truce_status memory_find_index(struct memory_store *store, const char *co
     return truce__index_missing(name, collection_name, error);
 }
 
+/* Drops an index. The index of _id cannot be dropped. */
 static truce_status memory_index_drop(truce_store *base, const char *collection_name,
                                       const char *name, bson_error_t *error)
 {
@@ -939,6 +950,8 @@ static int64_t sleep_a_while(struct memory_store *store, int64_t longest_ms)
     return (truce__clock_monotonic_ns() - begun_ns + 999999) / 1000000;
 }
 
+/* Waits until the number of the last write differs from the token. Sleeps in short steps, because
+ * an interrupt wakes no thread. */
 static truce_status memory_wait_for_change(truce_store *base, const char *name, uint64_t *token,
                                            uint32_t timeout_ms, bson_error_t *error)
 {
@@ -1064,6 +1077,7 @@ static struct memory_collection *copy_collection(const struct memory_collection 
     return copy;
 }
 
+/* Makes a view with lists of its own, which share the documents. */
 static truce_status memory_take_snapshot(truce_store *base, const truce_snapshot_options *options,
                                          truce_store **view, bson_error_t *error)
 {

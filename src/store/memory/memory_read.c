@@ -43,6 +43,7 @@ static void order_describe(const struct memory_collection *collection, struct co
     }
 }
 
+/* Returns whether the key is in one of the ranges of the scan, which are sorted. */
 static bool order_within(const struct plan_scan *scan, const uint8_t *key, size_t size)
 {
     uint32_t low = 0, high = scan->count;
@@ -93,6 +94,7 @@ static int order_compare(const void *a, const void *b)
     return order ? order : (x->inserted > y->inserted) - (x->inserted < y->inserted);
 }
 
+/* Sorts the matches by the scan that finds them and by their key there. */
 static void order_arrange(const struct plan *plan, struct memory_matches *matches)
 {
     struct order_item *items = bson_malloc0(matches->count * sizeof *items);
@@ -256,6 +258,7 @@ static void free_items(struct sort_item *items, size_t count)
     bson_free(items);
 }
 
+/* Sorts the matches by their sort keys. Equal keys keep their order. */
 static truce_status sort_matches(const bson_t *specification, struct memory_matches *matches,
                                  bson_error_t *error)
 {
@@ -412,6 +415,8 @@ struct memory_cursor {
     bson_t document;
 };
 
+/* Returns the next document, in the form that the caller wants. A whole document is borrowed from
+ * the collection, which never changes it. */
 static truce_status memory_read_cursor_next(truce_cursor *base, const bson_t **document,
                                             bson_error_t *error)
 {
@@ -589,6 +594,7 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
     return status;
 }
 
+/* Finds a document by its _id, without the table: a view has none. */
 static void memory_read_one(const struct memory_collection *collection, truce_read_request *look_at)
 {
     bson_t wrapped = BSON_INITIALIZER;

@@ -85,6 +85,8 @@ static void modifying_release(struct modifying *modifying)
     truce__match_free(modifying->match);
 }
 
+/* Compiles the filter, the update, and the projection. The caller releases `modifying`, also on
+ * failure. */
 static truce_status modifying_compile(struct modifying *modifying, const bson_t *filter,
                                       const bson_t *update, const truce_modify_options *options,
                                       bson_error_t *error)
@@ -143,6 +145,8 @@ static truce_status modify_found(struct writing *writing, const char *name,
     return status;
 }
 
+/* Upserts if nothing matched and the option is set, otherwise returns NOT_FOUND without a
+ * message. */
 static truce_status modify_missing(struct writing *writing, const char *name,
                                    const struct modifying *modifying,
                                    const truce_modify_options *options, bson_t *document,
@@ -219,6 +223,7 @@ static void memory_write_note(struct writing *writing, enum change_kind kind,
     journal->changes[journal->count++] = (struct change){kind, collection, position, old};
 }
 
+/* Undoes one change. The old document goes back into the list. */
 static void undo_change(struct writing *writing, struct change *change)
 {
     struct memory_collection *collection = change->collection;
@@ -317,6 +322,7 @@ static truce_status memory_write_insert(struct writing *writing, const char *nam
     return TRUCE_OK;
 }
 
+/* Replaces a document after all checks, and records the old one in the journal. */
 static truce_status memory_write_replace(struct writing *writing,
                                          struct memory_collection *collection, size_t position,
                                          const bson_t *bson, bson_error_t *error)
@@ -406,6 +412,8 @@ static truce_status memory_upsert(struct writing *writing, const char *name,
     return status;
 }
 
+/* Finds the documents of a write. None is left if `exact` is set and the document differs from
+ * it. */
 static truce_status select_for(struct writing *writing, const truce_write *write,
                                const struct match *match, int64_t limit,
                                struct memory_matches *matches, bson_error_t *error)
@@ -501,6 +509,7 @@ static truce_status memory_write_do_remove(struct writing *writing, const truce_
     return status;
 }
 
+/* Counts whether a document matches. check_required then decides, by the kind of the write. */
 static truce_status memory_write_do_require(struct writing *writing, const truce_write *write,
                                             truce_write_result *result, bson_error_t *error)
 {
@@ -581,6 +590,8 @@ static void memory_write_reset_outcomes(truce_write_outcome *outcomes, size_t co
     }
 }
 
+/* Runs the writes up to the first failure, or all of an unordered bulk. Undoes an atomic bulk that
+ * fails. Returns the first failure. */
 static truce_status do_writes(struct writing *writing, const truce_write *writes, size_t count,
                               const truce_bulk_options *options, truce_write_outcome *outcomes,
                               bson_error_t *error)
@@ -731,6 +742,8 @@ static truce_status memory_receipt_put(struct writing *writing, truce_receipt *r
     return status;
 }
 
+/* Computes and stores one document of a rewrite. A refusal is passed to the caller and ends
+ * nothing. */
 static void memory_write_rewrite_one(struct writing *writing, truce_rewrite *rewrite, size_t number,
                                      const struct memory_collection *collection, size_t position)
 {

@@ -118,6 +118,7 @@ static truce_status check_writes(const mongoc_uri_t *uri, bson_error_t *error)
     return mongo_refuse_weak_option("w", number, error);
 }
 
+/* Returns the name of a read preference, as a URI has it. */
 static const char *mode_name(mongoc_read_mode_t mode)
 {
     switch (mode) {
@@ -298,6 +299,8 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
 /* The maximum number of attempts to find out an ability of the server. */
 #define PROBES 2
 
+/* Closes the store. If a reply of the server is missing, sends the last messages without waiting
+ * for their replies; the server then ends the sessions by itself. */
 static void mongo_close_store(truce_store *base)
 {
     struct mongo_store *store = (struct mongo_store *)base;
@@ -354,6 +357,7 @@ bool truce__mongo_is(const truce_store *store)
 
 /* ---- the server's description ---------------------------------------------------------------- */
 
+/* Reads the kind of the deployment and the abilities that the server claims. */
 static void read_hello(const bson_t *hello, struct mongo_server *server)
 {
     bson_iter_t iter;
@@ -605,6 +609,7 @@ static bool wants_whole_set(const struct mongo_store *store, const mongoc_uri_t 
            !mongoc_uri_has_option(uri, MONGOC_URI_DIRECTCONNECTION);
 }
 
+/* Opens the store again with the name of the replica set, so that libmongoc finds all members. */
 static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson_error_t *error)
 {
     char name[sizeof store->server.name];
@@ -1043,6 +1048,8 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
     return status;
 }
 
+/* Drops the collection. The number of the structure changes also after a failure, because the
+ * outcome may be unknown. */
 static truce_status mongo_collection_drop(truce_store *base, const char *collection,
                                           bson_error_t *error)
 {

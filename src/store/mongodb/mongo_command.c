@@ -107,6 +107,8 @@ mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *sto
     return concern;
 }
 
+/* Appends the read concern: snapshot for a view or on request, otherwise linearizable or
+ * majority. */
 static void append_read_concern(const struct mongo_store *store,
                                 const struct mongo_command *command, bson_t *options)
 {
@@ -143,6 +145,8 @@ static bool in_transaction(const struct mongo_command *command)
     return command->session && mongoc_client_session_in_transaction(command->session);
 }
 
+/* Builds the options of a command: its concerns, its session, and its server. Returns false if the
+ * session cannot be used. The caller destroys `options`. */
 static bool command_make_options(const struct mongo_store *store,
                                  const struct mongo_command *command, bson_t *options,
                                  bson_error_t *caught)

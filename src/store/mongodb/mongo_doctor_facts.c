@@ -62,6 +62,7 @@ static bool facts_is_refusal(truce_status status)
     return status && status != TRUCE_IO && status != TRUCE_TIMEOUT;
 }
 
+/* Appends a reply without the fields that concern only the transport, and without `leave_out`. */
 static void facts_append_answer(bson_t *facts, const char *name, const bson_t *reply,
                                 const char *const leave_out[6])
 {
@@ -92,6 +93,7 @@ static void append_refusal(bson_t *facts, const char *name, const bson_error_t *
     bson_append_document_end(facts, &answer);
 }
 
+/* Runs a command and appends its reply, or the refusal. Fails only if there was no reply. */
 static truce_status facts_append_reply(struct mongo_store *store, const struct question *question,
                                        bson_t *facts, bson_error_t *error)
 {
@@ -149,6 +151,7 @@ static truce_status put_hello(struct mongo_store *store, bson_t *facts, bson_err
     return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
+/* Appends the featureCompatibilityVersion, whose command has an argument of its own. */
 static truce_status put_feature(struct mongo_store *store, bson_t *facts, bson_error_t *error)
 {
     static const char *const all[6] = {NULL};
@@ -200,6 +203,7 @@ static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_e
 
 /* ---- all facts ------------------------------------------------------------------------------- */
 
+/* Appends the names of the capabilities that users know. */
 static void put_capabilities(const struct mongo_store *store, bson_t *facts)
 {
     static const struct {

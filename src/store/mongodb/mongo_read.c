@@ -139,6 +139,8 @@ static truce_status cursor_view(struct mongo_cursor *cursor, const bson_t **docu
     return TRUCE_OK;
 }
 
+/* Returns the next document, a view of the batch. Requests further batches, and refuses a document
+ * that is not well-formed. */
 static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **document,
                                       bson_error_t *error)
 {
@@ -423,6 +425,7 @@ static void append_number_stage(bson_t *stages, uint32_t *count, const char *nam
     bson_append_document_end(stages, &stage);
 }
 
+/* Appends an aggregate that counts: {$match}, {$skip}, {$limit}, {$group}. */
 static void mongo_read_append_count(const char *collection, const bson_t *filter,
                                     const truce_count_options *options, bson_t *body)
 {
@@ -685,6 +688,8 @@ static const truce_store_ops view_ops = {
     .database = truce__mongo_database,
 };
 
+/* Makes a view of a cluster time. It shares the pool of the store, which must outlive it, and has
+ * neither shard keys nor a listener. */
 static truce_store *view_new_view(const struct mongo_store *store, uint32_t seconds,
                                   uint32_t ordinal)
 {

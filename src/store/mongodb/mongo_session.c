@@ -145,6 +145,8 @@ static const truce_store_ops session_ops = {
 
 /* ---- open and commit ------------------------------------------------------------------------- */
 
+/* Makes the store of a transaction. It shares the pool and the shard keys of `store`, which must
+ * outlive it. */
 static struct session_store *session_new(const struct mongo_store *store)
 {
     struct session_store *made = bson_malloc0(sizeof *made);

@@ -94,6 +94,7 @@ static bool shards_recall(struct mongo_shards *shards, const char *collection, b
     return known;
 }
 
+/* Records the shard key of a collection, or replaces the recorded one. */
 static void shards_remember(struct mongo_shards *shards, const char *collection, const bson_t *key)
 {
     struct layout *layout;
@@ -261,6 +262,8 @@ static void aim_at(const bson_t *filter, const bson_t *document, const bson_t *k
     bson_destroy(&values);
 }
 
+/* Reads the _id and the values of the shard key of the document that a find-and-modify would
+ * change. */
 static truce_status shards_find_target(struct mongo_store *store, const char *collection,
                                        const bson_t *filter, const truce_modify_options *options,
                                        const bson_t *key, bson_t *document, bson_error_t *error)

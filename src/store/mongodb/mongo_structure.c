@@ -136,6 +136,7 @@ static void structure_make_list_command(struct mongo_structure *structure, bson_
     bson_append_document_end(body, &filter);
 }
 
+/* Adds a collection to the list. Does nothing if the list is full. */
 static void structure_take(const bson_t *listed, struct uuid_list *list)
 {
     const uint8_t *bytes = NULL;
@@ -240,6 +241,8 @@ static bool structure_forget_missing(struct mongo_structure *structure,
     return missing;
 }
 
+/* Reads the list, and changes the structure number if a collection is missing or was replaced. If
+ * the list cannot be read for now, keeps the last one. */
 static void structure_refresh(struct mongo_store *store)
 {
     struct mongo_structure *structure = store->structure;

@@ -294,6 +294,7 @@ static uint32_t mongo_left_ms(const struct mongo_transaction *transaction)
     return left_ms > LEAST_MS ? (uint32_t)left_ms : LEAST_MS;
 }
 
+/* Makes the options of a transaction. The caller destroys them. */
 static mongoc_transaction_opt_t *transaction_make_options(const struct mongo_store *store,
                                                           bool relaxed)
 {
@@ -425,6 +426,8 @@ static truce_status mongo_statement(struct mongo_transaction *transaction, const
 
 /* ---- writes --------------------------------------------------------------------------------- */
 
+/* Runs one guard, or sends the writes of one message. An update or remove that matches nothing
+ * fails with CONFLICT, because its filter is its guard. */
 static truce_status send_some(struct mongo_transaction *transaction, const truce_write *writes,
                               size_t count, truce_write_outcome *outcomes, bson_error_t *error)
 {
@@ -732,6 +735,8 @@ static truce_status transaction_read_one(struct mongo_transaction *transaction,
     return status;
 }
 
+/* Reads the documents in one transaction, which only reads. The caller repeats it after CONFLICT
+ * and UNKNOWN. */
 static truce_status transaction_read_many(struct mongo_store *store, truce_read_request *requests,
                                           size_t count, bson_error_t *error)
 {

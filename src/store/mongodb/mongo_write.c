@@ -505,6 +505,7 @@ static truce_status mongo_write_prepare_update(const struct mongo_store *store,
     return TRUCE_OK;
 }
 
+/* Adds an update. libmongoc does not validate it, because truce has done so. */
 static bool mongo_write_add_update(mongoc_bulk_operation_t *bulk, const truce_write *write,
                                    const bson_t *update, bson_error_t *caught)
 {
@@ -788,6 +789,8 @@ static truce_status mongo_write_take_answer(const struct mongo_batch *batch, boo
     return take_outcomes(batch, reply);
 }
 
+/* Begins a bulk operation of libmongoc for a batch, with its write concern, or in its session. The
+ * caller destroys it. */
 static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongoc_client_t *client,
                                           const struct mongo_batch *batch)
 {
@@ -911,6 +914,7 @@ static truce_status send_batch(struct mongo_store *store, mongoc_client_t *clien
     return status;
 }
 
+/* Returns the next batch: the first writes that fit in one message. */
 static struct mongo_batch mongo_write_next_batch(const struct mongo_store *store,
                                                  const truce_write *writes, size_t count,
                                                  const truce_bulk_options *options,
@@ -936,6 +940,8 @@ static bool no_answer(truce_status status)
     return status == TRUCE_UNKNOWN || status == TRUCE_IO;
 }
 
+/* Sends the batches one after the other. Ends at the first failure, or, if the bulk is unordered,
+ * at a missing reply. Returns the first failure. */
 static truce_status mongo_write_send_all(struct mongo_store *store, mongoc_client_t *client,
                                          const truce_write *writes, size_t count,
                                          const truce_bulk_options *options,

@@ -58,6 +58,7 @@ static bool overlay_unique_holds(const struct field_keys *keys, const struct uni
     return false;
 }
 
+/* Fails with DUPLICATE if a document of the view, which the scratch does not have, has the key. */
 static truce_status overlay_check_unique(const struct unique_key *key, const bson_t *other,
                                          bson_error_t *error)
 {
@@ -76,6 +77,7 @@ static truce_status overlay_check_unique(const struct unique_key *key, const bso
     return status;
 }
 
+/* Looks up a unique key among the documents of the view. */
 static truce_status overlay_find_duplicate(const struct unique_key *key, bson_error_t *error)
 {
     const bson_t *other;
@@ -272,6 +274,8 @@ static truce_status refuse_index(const char *name, const char *why, bson_error_t
         why);
 }
 
+/* Creates an index in the scratch, for the commit to create in the store. Fails if the transaction
+ * has written documents to the collection. */
 static truce_status overlay_make_index(struct overlay *overlay, struct collection_part *part,
                                        const bson_t *index, bson_error_t *error)
 {
@@ -425,6 +429,8 @@ static void keep_kind(struct kept *kept)
     kept->replaced = entry && entry->replaced;
 }
 
+/* Runs one write of an atomic bulk, after it has recorded the document that the write changes. A
+ * guard only reads. */
 static truce_status do_one(struct overlay *overlay, const truce_write *write, struct kept *kept,
                            truce_write_outcome *outcome, bson_error_t *error)
 {
@@ -447,6 +453,7 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
 
 /* ---- restoring ------------------------------------------------------------------------------- */
 
+/* Restores the document of the scratch that a write has changed. The entry remains. */
 static truce_status atomic_put_back(struct overlay *overlay, const struct kept *kept)
 {
     const bson_t *document = kept->document ? kept->document : kept->made;
@@ -789,6 +796,8 @@ static truce_status write_scratch(struct overlay *overlay, const struct collecti
     return status ? status : after;
 }
 
+/* Inserts a document into the scratch. If the view has a document with the same _id, this one is
+ * copied before, so that the scratch refuses the duplicate. */
 static truce_status overlay_write_insert(struct overlay *overlay, struct collection_part *part,
                                          const truce_write *write, truce_write_outcome *outcome,
                                          bson_error_t *error)
@@ -879,6 +888,7 @@ truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, s
 
 /* ---- find-and-modify ------------------------------------------------------------------------ */
 
+/* Runs the find-and-modify in the scratch, under the validator of the collection. */
 static truce_status modify_scratch(struct overlay *overlay, const struct collection_part *part,
                                    const bson_t *filter, const bson_t *update,
                                    const truce_modify_options *options, bson_t *document,

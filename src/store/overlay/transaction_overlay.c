@@ -51,6 +51,8 @@ struct overlay_cursor {
 
 /* ---- recorded reads -------------------------------------------------------------------------- */
 
+/* Adds a read to the records of the collection. Returns NULL if there are too many: then the
+ * collection is recorded as a whole. */
 static struct read *note_read(struct collection_part *part, const bson_t *filter,
                               const bson_t *sort, int64_t limit)
 {
@@ -70,6 +72,8 @@ static struct read *note_read(struct collection_part *part, const bson_t *filter
     return read;
 }
 
+/* Adds a document that the view returned to the record of the read, or its end if `document` is
+ * NULL. */
 static void note_document(struct overlay_cursor *cursor, const bson_t *document)
 {
     struct read *read = cursor->read;
@@ -95,6 +99,8 @@ static bool is_hidden(const struct overlay_cursor *cursor, const bson_t *documen
     return entry && entry->since <= cursor->opened;
 }
 
+/* Returns the next document of the view that no entry hides. Hidden documents count as read, too,
+ * because the commit repeats the find on the store. */
 static truce_status next_under(struct overlay_cursor *cursor, const bson_t **document,
                                bson_error_t *error)
 {
@@ -157,6 +163,7 @@ static truce_status overlay_read_sort_all(struct overlay_cursor *cursor, bson_er
     return status ? status : truce__sorter_sort(cursor->sorter, error);
 }
 
+/* Returns the next document, from the sorter if an order is required. */
 static truce_status next_in_order(struct overlay_cursor *cursor, const bson_t **document,
                                   bson_error_t *error)
 {
@@ -288,6 +295,7 @@ static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter
     return overlay_read_sort_all(cursor, error);
 }
 
+/* Prepares the projection. A projection with a positional operator needs the compiled filter. */
 static truce_status overlay_read_open_shown(struct overlay_cursor *cursor, const bson_t *filter,
                                             const truce_find_options *options,
                                             const struct index_spec *index, bson_error_t *error)
@@ -325,6 +333,8 @@ static truce_status overlay_read_index(truce_store *base, const char *collection
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Opens the cursor of the view and, if the transaction has written to the collection, that of the
+ * scratch. */
 static truce_status overlay_read_open_all(struct overlay_cursor *cursor, const bson_t *filter,
                                           const truce_find_options *options, bson_error_t *error)
 {
@@ -378,6 +388,7 @@ static truce_status overlay_find(truce_store *base, const char *collection, cons
 typedef truce_status each_function(void *arg, const bson_t *document, struct budget *budget,
                                    bson_error_t *error);
 
+/* Calls the function for each document of a find, until it fails. */
 static truce_status overlay_read_each(truce_store *base, const char *collection,
                                       const bson_t *filter, const truce_find_options *options,
                                       each_function *take, void *arg, bson_error_t *error)
@@ -473,6 +484,8 @@ static truce_status overlay_read_check_stages(const bson_t *pipeline, bson_error
     return TRUCE_OK;
 }
 
+/* Opens the documents that a pipeline starts from. They are sorted here only if a find sorts as the
+ * stage does; otherwise all of them are read. */
 static truce_status overlay_read_open_head(truce_store *base, const char *collection,
                                            const struct pipeline_head *head,
                                            const truce_aggregate_options *options,
@@ -554,6 +567,8 @@ struct differences {
     size_t count, room;
 };
 
+/* Adds a document that the commit writes. `now` is copied; the document of the view is borrowed
+ * from the entry. */
 static void differences_add(struct differences *differences, const char *collection,
                             const struct entry *entry, const bson_t *now)
 {
@@ -665,6 +680,8 @@ static void choose_moves(const struct collection_part *part, struct difference *
             first[i].moves = (first[i].moves && trading > 1) || looks_like_operators(first[i].now);
 }
 
+/* Finds the documents that differ between the view and the scratch, in each collection that has
+ * entries. */
 static truce_status find_differences(struct overlay *overlay, struct differences *differences,
                                      bson_error_t *error)
 {
@@ -715,6 +732,8 @@ static bool commit_write_of(const struct difference *difference, enum turn turn,
     }
 }
 
+/* Lists the writes of the commit in their order: removals, replacements, inserts, and `more`. The
+ * caller frees the list, which borrows from the differences. */
 static truce_write *commit_make_writes(const struct differences *differences,
                                        const struct makings *makings, const truce_write *more,
                                        size_t more_count, size_t *count)
@@ -738,6 +757,8 @@ static truce_write *commit_make_writes(const struct differences *differences,
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
+/* Adds the reads of a collection. A find that was not read to its end is repeated for the documents
+ * that it returned. */
 static void commit_add_reads(const struct collection_part *part, truce_read_check *checks,
                              size_t *count)
 {
@@ -757,6 +778,8 @@ static void commit_add_reads(const struct collection_part *part, truce_read_chec
     }
 }
 
+/* Lists the checks of all collections. A collection with too many reads has one check, that nothing
+ * in it has changed. The caller frees the list. */
 static truce_read_check *make_checks(const struct overlay *overlay, size_t *count)
 {
     truce_read_check *checks;
@@ -784,6 +807,7 @@ void truce__overlay_checks(truce_store *base, struct truce_read_checks *checks)
 
 /* ---- the commit ----------------------------------------------------------------------------- */
 
+/* Sends the bulk of the commit, with the checks of the reads and the new collections. */
 static truce_status commit_write_all(struct overlay *overlay, const struct makings *makings,
                                      const truce_write *writes, size_t count,
                                      const truce_bulk_options *options, bson_error_t *error)
@@ -885,6 +909,8 @@ truce_status truce__overlay_keep_index(struct overlay *overlay, struct collectio
     return status;
 }
 
+/* Creates the indexes of the view in the scratch. A collection that the view does not have has
+ * none. */
 static truce_status prepare_indexes(struct overlay *overlay, struct collection_part *part,
                                     bson_error_t *error)
 {
@@ -964,6 +990,7 @@ struct entry *truce__overlay_entry(const struct collection_part *part, const bso
     return at;
 }
 
+/* Doubles the number of buckets, and moves the entries into them. */
 static void overlay_grow_buckets(struct collection_part *part)
 {
     struct entry **old = part->buckets;
@@ -1049,6 +1076,7 @@ static void free_part(struct collection_part *part)
     bson_free(part);
 }
 
+/* Closes the scratch and the snapshot, unless the caller owns the view, and frees the records. */
 static void close_overlay(truce_store *base)
 {
     struct overlay *overlay = overlay_of(base);
