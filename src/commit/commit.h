@@ -135,7 +135,7 @@ truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 
 /* Takes the documents of the last try before the function runs again (journal.c, CT1). Returns
- * CONFLICT if there are none, or if they cannot be taken first; any other failure is that of a
+ * CONFLICT without documents, or if they cannot be taken first; any other failure is that of a
  * prepare. After a failure, the commit holds no document. Sets *already if the key says that the
  * commit took effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);

@@ -344,6 +344,8 @@ static truce_status edn_prefixes(struct edn_reader *reader, int depth, bson_erro
     return status;
 }
 
+/* Reads one value into the target. A discarded value or a tag before it is skipped
+ * (edn_prefixes). */
 static truce_status edn_value(struct edn_reader *reader, const struct edn_target *target,
                               bson_error_t *error)
 {

@@ -96,6 +96,8 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
+/* Checks the `_keys` of one document. Values of other documents are allowed only while a commit
+ * holds it. If `bare`, it may lack its own. */
 static const char *history_check_bare_keys(const bson_t *document, bool bare)
 {
     bson_iter_t iter, keys, element, values;
@@ -232,6 +234,8 @@ static const char *history_describe(struct checker *checker, const char *what, i
     return what;
 }
 
+/* Finds the writer of each version by its revision. Returns a violation if a version has none, or
+ * one transaction wrote a document twice. */
 static const char *assign_writers(struct checker *checker)
 {
     const struct sim_history *history = checker->history;
@@ -403,6 +407,8 @@ static bool every_writes(const struct sim_history *history, int key)
     return true;
 }
 
+/* Checks that each idempotency key took effect at most once, and at least once if a client got OK
+ * for it. */
 static const char *history_check_keys(struct checker *checker)
 {
     const struct sim_history *history = checker->history;
@@ -506,6 +512,8 @@ static int history_content(const struct checker *checker, int document, int vers
                                                          : 2 + checker->writer[document][version];
 }
 
+/* Returns whether the transaction can be next: no remaining one ended before it began, and it read
+ * the current contents. */
 static bool serial_may_append(const struct serial *serial, int t)
 {
     const struct sim_history *history = serial->checker->history;

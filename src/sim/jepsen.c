@@ -59,6 +59,8 @@ bool truce__jepsen_is_operation(const bson_t *document)
     return jepsen_text_of(document, "type") && !bson_has_field(document, "ops");
 }
 
+/* Returns the process of this number, which is created if it is new. The pointer is valid until the
+ * next call. */
 static struct process *jepsen_process_of(struct jepsen *jepsen, int64_t number)
 {
     uint64_t hash = truce__hash_bytes(&number, sizeof number);
@@ -152,6 +154,7 @@ static truce_status jepsen_append_register(bson_t *ops, const char *name, const 
     return jepsen_append_op(ops, 0, name, &key, bson_iter_next(&part) ? &part : NULL, error);
 }
 
+/* Appends the operations of the transaction as the array `ops` of verify.h. */
 static truce_status jepsen_append_ops(bson_t *transaction, const bson_t *operation,
                                       bson_error_t *error)
 {

@@ -103,6 +103,7 @@ static bool clients_reads(enum sim_op op)
            op == SIM_REPLACE;
 }
 
+/* Makes all reads of the script in the commit, and then all writes, which may depend on them. */
 static truce_status fill_commit(struct client *client, truce_commit *commit, struct sim_txn *txn,
                                 bson_error_t *error)
 {

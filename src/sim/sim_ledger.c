@@ -247,6 +247,8 @@ static void sim_check_reading(struct run *run, truce_ledger *ledger, const char 
     bson_destroy(about);
 }
 
+/* Checks the result of one call against the ledger. An acknowledged transaction is booked, and a
+ * refused one is not. An order is paid if and only if its transaction is booked. */
 static void ledger_check_post(struct run *run, const bson_t *order, truce_ledger *ledger, int txn)
 {
     const struct sim_patterns *patterns = &run->patterns;

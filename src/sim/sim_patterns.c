@@ -91,6 +91,7 @@ static truce_status patterns_update_in(truce_commit *commit, void *arg, bson_err
                              request->second, &request->result, error);
 }
 
+/* Makes the call of this verb. Conversions return no result. */
 static truce_status send_item(struct client *client, struct request *request, const char *verb,
                               bson_error_t *error)
 {
@@ -280,6 +281,8 @@ static truce_status patterns_patch(truce_revision *revision, const bson_value_t 
     return status;
 }
 
+/* Reads the document, edits it, and saves or merges it. A patch is sent without a read. `result` is
+ * initialized in any case. */
 static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
                               struct client *client, int call, int txn,
                               truce_revision_result *result, bson_error_t *error)
@@ -393,6 +396,8 @@ static void sim_check_edit(struct run *run, const bson_t *document, int txn)
         truce__sim_fail(run, "an edit is in by half", document);
 }
 
+/* Checks that exactly the last KEPT replaced versions are stored, each with the content that was
+ * observed. */
 static void sim_check_versions(struct run *run, const bson_t *document)
 {
     for (int64_t version = 1; version < run->patterns.number; version++) {

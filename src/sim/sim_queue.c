@@ -150,6 +150,8 @@ static void queue_abandon(truce_job **jobs, size_t count)
     }
 }
 
+/* Claims jobs, works on the first one, and abandons the others. A slow worker sleeps past its lease
+ * before it ends the job. */
 static truce_status queue_work(struct client *client, truce_queue *queue, int call, int txn,
                                bson_error_t *error)
 {
@@ -262,6 +264,8 @@ static void work_off(struct run *run)
     truce_queue_free(queue);
 }
 
+/* Checks that a job has ended and that its effect agrees with its state. If `must`, the job has to
+ * exist. */
 static void sim_check_job(struct run *run, const bson_t *document, int job, bool must)
 {
     const bson_oid_t id = queue_id_of(job);

@@ -172,6 +172,8 @@ static void scheduler_offer(struct sim_choice *choices, int *count, enum sim_act
     choices[(*count)++] = (struct sim_choice){action, who};
 }
 
+/* Appends the events that can happen to a client's pending call. A sleeping client can only take a
+ * step, and only if the store has changed since it fell asleep. */
 static void offer_client(const struct run *run, const struct client *client,
                          struct sim_choice *choices, int *count)
 {
@@ -272,6 +274,8 @@ static void kill_all(struct run *run)
     }
 }
 
+/* Lets the chooser decide until all clients have ended. If the chooser ends the run, or the run has
+ * too many steps, kills all clients. */
 static void scheduler_run_steps(struct run *run)
 {
     struct sim_choice choices[SIM_CLIENTS * 5 + SIM_LATE_MAX + 1 + SIM_DOCUMENTS];
@@ -348,6 +352,8 @@ static void insert_documents(struct run *run)
     bson_destroy(horizon);
 }
 
+/* Starts the clients, and runs each of them to its first call. The remaining stores are
+ * initialized, too, because the sweeper uses the last one. */
 static void start_clients(struct run *run)
 {
     for (int c = 0; c < SIM_CLIENTS; c++) {

@@ -6,10 +6,10 @@
 #include "sim/sim.h"
 
 /*
- * Explores all choices of a small scenario, depth first. It stores no states: a path is the list of
- * choices, and a run replays a prefix of it and then takes the first choices. A state that another
- * path has reached is not explored again. States are identified by 64-bit hashes. With a million
- * states, the probability of a collision is about 3e-8.
+ * Explores all choices of a small scenario, depth first. It cannot return to a state: a path is the
+ * list of choices, and each run replays a prefix of it and then takes the first choices. A state
+ * that another path has reached is not explored again. It stores only a 64-bit hash of each state.
+ * With a million states, the probability of a collision is about 3e-8.
  */
 
 /* The maximum number of choices in a run. */
@@ -32,7 +32,7 @@ struct search {
     int depth;
 };
 
-/* Returns true if the state is new. A state is a hash already. */
+/* Returns true if the state is new. `state` is a hash of the state, so it is not hashed again. */
 static bool search_add(struct search *search, uint64_t state)
 {
     for (struct hash_probe probe = truce__hash_probe(&search->seen, state);
@@ -49,6 +49,8 @@ static bool search_add(struct search *search, uint64_t state)
     return true;
 }
 
+/* Replays the known path, and then takes the first choice of each new state. Ends the run at a
+ * state that was reached before. */
 static int search_choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
                          uint64_t state)
 {

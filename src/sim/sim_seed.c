@@ -25,6 +25,8 @@ struct dice {
     unsigned faults;
 };
 
+/* Draws a choice: sometimes any event, otherwise a step, preferably of the client that made the
+ * last one. */
 static int seed_choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
                        uint64_t state)
 {

@@ -106,6 +106,7 @@ static truce_status commit_in(truce_commit *commit, void *arg, bson_error_t *err
     return status;
 }
 
+/* Makes one call of the table with a handle of its own, in the write form of the client. */
 static truce_status call_set(struct client *client, int call, int txn, bson_error_t *error)
 {
     const truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
@@ -164,6 +165,8 @@ static void observe_set(struct run *run, const bson_t *document)
     }
 }
 
+/* Checks that the stored operation of a name was made by a client and was not refused, and that no
+ * acknowledged operation has a higher rank. */
 static void sets_check_name(struct run *run, const bson_t *document, int name)
 {
     int64_t stored = run->patterns.ranks[name];

@@ -118,6 +118,8 @@ static void sim_store_cursor_close(truce_cursor *base)
 
 static const truce_cursor_ops cursor_ops = {sim_store_cursor_next, sim_store_cursor_close};
 
+/* Opens a cursor after the scheduler's decision. Its later reads are not calls of their own, so no
+ * event happens between them. */
 static truce_status sim_find(truce_store *store, const char *collection, const bson_t *filter,
                              const truce_find_options *options, truce_cursor **made,
                              bson_error_t *error)
@@ -247,6 +249,7 @@ static truce_status no_outcomes(truce_write_outcome *outcomes, size_t count, tru
     return status;
 }
 
+/* Makes a bulk as one call. Only a bulk of one write can take effect late. */
 static truce_status one_bulk(struct client *client, const truce_write *writes, size_t count,
                              const truce_bulk_options *options, truce_write_outcome *outcomes,
                              bson_error_t *error)

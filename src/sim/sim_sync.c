@@ -109,6 +109,8 @@ static truce_status sync_rename_in(truce_commit *commit, void *arg, bson_error_t
     return status;
 }
 
+/* Renames a user, alone or in a commit that also counts. After a commit, reconciles the copies; a
+ * failure is left to the end of the run. */
 static truce_status rename_user(struct client *client, truce_sync *sync,
                                 const struct sync_call *call, int name, bson_error_t *error)
 {
@@ -147,6 +149,8 @@ static truce_status move_or_add(truce_sync *sync, const struct sync_call *call, 
     return status;
 }
 
+/* Makes one call of the table with a handle of its own. A new name is the number of the call, plus
+ * 1. */
 static truce_status call_sync(struct client *client, int number_of_call, int txn,
                               bson_error_t *error)
 {
@@ -188,6 +192,8 @@ static bool read_user(struct run *run, int64_t id, int64_t *name, bool *flagged)
     return there;
 }
 
+/* Checks each comment after a write of a user: its copy equals the name of its user, or one of the
+ * two has a flag. */
 static void observe_copies(struct run *run, const bson_t *document)
 {
     truce_cursor *cursor = NULL;

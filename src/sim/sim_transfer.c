@@ -74,6 +74,7 @@ static truce_status start_in(truce_commit *commit, void *arg, bson_error_t *erro
     return truce_transfer_start(request->transfers, commit, &request->transfer, NULL, error);
 }
 
+/* Makes one call of the table, and stores its status for the check at the end. */
 static truce_status call_transfer(struct client *client, int number_of_call, int txn,
                                   bson_error_t *error)
 {
@@ -156,6 +157,7 @@ static void sim_check_returned(struct run *run, const struct transfer_call *call
     bson_destroy(about);
 }
 
+/* Checks that each account has the expected balance and no mark. */
 static void sim_check_accounts(struct run *run, const int64_t balances[ACCOUNTS + 1])
 {
     truce_cursor *cursor = NULL;
@@ -180,6 +182,8 @@ static void sim_check_accounts(struct run *run, const int64_t balances[ACCOUNTS 
     truce_cursor_close(cursor);
 }
 
+/* Ends all transfers, compares their states with the results of the calls, and computes the
+ * balances from the completed ones. A shared transfer counts once. */
 static void sim_check_transfers(struct run *run, const bson_t *document)
 {
     truce_transfers *transfers = transfers_on(run->inner);

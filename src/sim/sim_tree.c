@@ -69,6 +69,8 @@ static truce_status tree_publish_in(truce_commit *commit, void *arg, bson_error_
     return status;
 }
 
+/* Publishes an edit of all items with the mark. A rebase is repeated until the publication
+ * succeeds. *version is 0 after a failure. */
 static truce_status sim_tree_publish(struct client *client, truce_tree *tree, int verb, int mark,
                                      int64_t *version, bson_error_t *error)
 {
@@ -127,6 +129,8 @@ static void tree_wrong(struct run *run, const char *what, const struct seen *see
     bson_destroy(about);
 }
 
+/* Reads a version twice, and checks that both reads see the same items of one edit. A version with
+ * a hold must not expire. */
 static truce_status sim_tree_read(struct client *client, truce_tree *tree, int verb,
                                   bson_error_t *error)
 {
@@ -211,6 +215,8 @@ static void tree_drop_holds(struct run *run)
     bson_destroy(all);
 }
 
+/* Checks that the version has all items of one edit: that with the mark, or any if `mark` is 0. A
+ * collected version is correct. */
 static void tree_check_version(struct run *run, truce_tree *tree, int64_t version, int mark)
 {
     truce_tree_at at = {.version = version};
@@ -244,6 +250,8 @@ static void sim_check_orders(struct run *run, const bson_t *document)
         truce__sim_fail(run, "an order and its version are not consistent", document);
 }
 
+/* Checks all published versions and the count. Then removes the holds, collects all old versions,
+ * and checks that the current one is still complete. */
 static void sim_check_tree(struct run *run, const bson_t *document)
 {
     truce_tree *tree = tree_on(run->inner);

@@ -88,6 +88,7 @@ static bool is_integer(const bson_iter_t *iter)
     return BSON_ITER_HOLDS_INT32(iter) || BSON_ITER_HOLDS_INT64(iter);
 }
 
+/* Reads the values of a list into the arena. */
 static truce_status verify_read_list(struct verify *verify, const bson_iter_t *iter,
                                      struct verify_op *op, bson_error_t *error)
 {
@@ -120,6 +121,8 @@ static truce_status verify_set_type(struct verify *verify, uint32_t key, enum ve
     return TRUCE_OK;
 }
 
+/* Reads the value of an operation. The value also gives the type of the key, except a null, which
+ * fits both types. */
 static truce_status verify_read_value(struct verify *verify, const bson_iter_t *iter,
                                       struct verify_op *op, bson_error_t *error)
 {
@@ -170,6 +173,7 @@ static truce_status read_op(struct verify *verify, const bson_iter_t *iter, stru
     return verify_read_value(verify, &part, op, error);
 }
 
+/* Reads the operations of a transaction into the arena. Returns LIMIT for more than OPS_MAX. */
 static truce_status read_ops(struct verify *verify, const bson_t *document, struct verify_txn *txn,
                              bson_error_t *error)
 {

@@ -44,6 +44,7 @@ static int draw_compare_txns(const void *a, const void *b)
     return x->number < y->number ? -1 : 1;
 }
 
+/* Collects the times of the part. The end of a transaction that did not commit is not drawn. */
 static void gather_times(struct drawing *drawing)
 {
     const struct verify *part = drawing->part;
@@ -74,6 +75,7 @@ static uint32_t column_of(const struct drawing *drawing, double time)
     return at * step;
 }
 
+/* Writes the value of an operation. A long list is shown with its first and last values. */
 static void draw_value(char *text, size_t size, const struct verify_op *op, bool is_list)
 {
     size_t at = 0;
@@ -126,6 +128,8 @@ static void draw_ops(struct drawing *drawing, const struct verify_txn *txn, stru
     }
 }
 
+/* Draws one line: the number, the bar, and the operations. A bar without a known end reaches to the
+ * last time, and ends with "x" (failed) or "?" (unknown). */
 static void draw_transaction(struct drawing *drawing, const struct verify_txn *txn,
                              struct buffer *out)
 {

@@ -58,6 +58,8 @@ struct adjacency {
     uint32_t *edges;
 };
 
+/* Groups the edges of the allowed kinds by the node that they leave, by counting. The caller
+ * releases the arrays. */
 static void make_adjacency(const struct verify_graph *graph, unsigned allowed,
                            struct adjacency *adjacency)
 {
@@ -113,6 +115,8 @@ static void graph_enter(struct tarjan *tarjan, uint32_t node)
     tarjan->open[tarjan->open_count++] = node;
 }
 
+/* Ends the visit of a node. If no earlier node is reachable from it, the open nodes from it on are
+ * one component. */
 static void graph_leave(struct tarjan *tarjan, uint32_t node)
 {
     tarjan->path_count--;

@@ -135,6 +135,8 @@ static bool lists_is_prefix(const int64_t *a, uint32_t a_length, const int64_t *
     return a_length <= b_length && (!a_length || !memcmp(a, b, a_length * sizeof *a));
 }
 
+/* Checks one value of a read: a transaction appended it, did not fail, and, if it is the last
+ * value, appended nothing after it. */
 static void check_element(struct lists *lists, uint32_t t, const struct verify_op *read,
                           uint32_t at)
 {
@@ -184,6 +186,8 @@ static void check_repeats(struct lists *lists, uint32_t t, const struct verify_o
     bson_free(sorted);
 }
 
+/* Makes the read the longest one of its key if it is. Reports two reads of which neither is a
+ * prefix of the other. */
 static void take_read(struct lists *lists, uint32_t t, const struct verify_op *read)
 {
     bool longer = read->length > lists->longest[read->key].length;
@@ -348,6 +352,8 @@ static uint32_t foreign_length(const struct verify_txn *txn, uint32_t at)
     return length;
 }
 
+/* Adds the edges of all reads of committed transactions: from the writer of the last value, and to
+ * the writer of the next one. */
 static void lists_add_reads(struct lists *lists)
 {
     for (uint32_t t = 0; t < lists->verify->count; t++) {
@@ -421,6 +427,7 @@ static const char *edge_name(unsigned kinds)
     return kinds & EDGE_WW ? "ww" : kinds & EDGE_WR ? "wr" : kinds & EDGE_RW ? "rw" : "time";
 }
 
+/* Reports a cycle as text: "3 -ww x-> 7 -time-> 3". A long cycle is truncated. */
 static void report_cycle(struct lists *lists, const char *name, const struct verify_step *steps,
                          uint32_t length)
 {

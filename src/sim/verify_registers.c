@@ -255,6 +255,8 @@ static bool has_register(const struct verify *verify)
     return false;
 }
 
+/* Sorts the transactions that may have taken effect by their beginnings, and gives each of them a
+ * random number. */
 static void registers_gather(struct search *search)
 {
     const struct verify *verify = search->verify;

@@ -58,6 +58,7 @@ static int compare_written(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
+/* Collects all values that transactions wrote, sorted by key and value. */
 static void gather_written(struct smallest *smallest)
 {
     const struct verify *whole = smallest->whole;
@@ -166,6 +167,8 @@ static void smallest_copy_op(struct smallest *smallest, struct verify_op *op)
     op->length = length;
 }
 
+/* Copies the kept transactions into the candidate, without the values of removed ones in their
+ * reads. */
 static void make_candidate(struct smallest *smallest)
 {
     truce__arena_reset(&smallest->candidate_arena);
@@ -232,6 +235,8 @@ static bool remove_group(struct smallest *smallest, uint32_t from, uint32_t size
     return false;
 }
 
+/* Removes groups of half of the transactions, then of a quarter, and so on down to single ones,
+ * which are repeated until none can be removed. Stops after WORK_MAX. */
 static void smallest_reduce(struct smallest *smallest)
 {
     for (uint32_t size = smallest->count / 2; size && smallest->work < WORK_MAX;) {

@@ -84,6 +84,8 @@ static int64_t load_key_time(void)
     return time_ms;
 }
 
+/* Replaces each #LETTER in `words` by a value of the step. The caller frees the string with
+ * bson_free. */
 static char *load_words(const char *words, int step)
 {
     bson_string_t *text = bson_string_new(NULL);
@@ -323,6 +325,7 @@ static bool is_volatile(const bson_iter_t *at)
     return BSON_ITER_HOLDS_DATE_TIME(at);
 }
 
+/* Copies a document without the fields that differ from run to run, at any depth. */
 static void copy_stable(const bson_t *from, bson_t *to)
 {
     bson_iter_t at;
@@ -379,6 +382,7 @@ static void copy_jobs(const bson_t *reply, bson_string_t *text)
     }
 }
 
+/* Runs a read command and appends its stable reply as text. Jobs are sorted by copy_jobs. */
 static bool load_append(truce_store *store, const char *database, const char *json,
                         bson_string_t *text)
 {

@@ -31,6 +31,8 @@ static truce_status faulty_fail(bson_error_t *error)
     return TRUCE_IO;
 }
 
+/* Stores an object of the archive, unless the fault strikes. A process that dies exits with 9,
+ * without cleanup. */
 static truce_status faulty_put(struct target *target, const char *name, const void *bytes,
                                size_t size, bson_error_t *error)
 {

@@ -120,7 +120,7 @@ static void trial_kill(pid_t consumer)
     waitpid(consumer, NULL, 0);
 }
 
-/* Makes the disk full for some time. The consumers go on when it is free again. */
+/* Makes the disk full for some time. The consumers continue when it is free again. */
 static void trial_fill_disk(const char *disk)
 {
     char line[500];
@@ -132,6 +132,8 @@ static void trial_fill_disk(const char *disk)
     CHECK_INT(system(line), ==, 0); /* NOLINT */
 }
 
+/* Kills and restarts the consumers, one after the other, with random pauses. In the long form, also
+ * kills the broker regularly, and fills the disk once. */
 static void trial_kill_all(const struct broker_trial *trial, pid_t consumers[PROCESSES])
 {
     int kills = trial->full ? MANY_KILLS : FEW_KILLS;

@@ -19,6 +19,8 @@ static struct authority {
     X509 *certificate;
 } authorities[CAS_MAX];
 
+/* Makes a certificate for `key`, signed with the key `with`. If `by` is NULL, it is a CA that signs
+ * itself; otherwise it is for the local host. */
 static X509 *sign(EVP_PKEY *key, const char *name, const struct authority *by, EVP_PKEY *with)
 {
     static long serial;

@@ -12,7 +12,7 @@ static void append_regex(bson_t *out, const char *key, uint32_t length)
     bson_append_regex(out, key, (int)length, "(a*)*(", "x");
 }
 
-/* A word longer than any name may be. */
+/* Appends a string that is longer than the maximum of any name. */
 static void append_long(bson_t *out, const char *key, uint32_t length)
 {
     char word[2000];
@@ -115,7 +115,7 @@ static void (*const others[])(bson_t *out, const char *key, uint32_t length) = {
 static const int64_t numbers[] = {0, 1, -1, 5000, INT32_MAX, INT64_MAX, INT64_MIN};
 static const double doubles[] = {NAN, -INFINITY, 0.5, 1e300};
 
-/* Their lengths count: a zero within, and bytes that are not UTF-8. */
+/* Strings with explicit lengths, because they contain a zero byte, or bytes that are not UTF-8. */
 #define WORD(text)                                                                                 \
     {                                                                                              \
         text, sizeof(text) - 1                                                                     \
@@ -160,6 +160,7 @@ static void append_json(bson_t *out, const char *key, uint32_t length, const cha
     bson_destroy(value);
 }
 
+/* Appends the value of this number from the tables of values that no correct peer sends. */
 static void append_other(bson_t *out, const char *key, uint32_t length, uint32_t number)
 {
     if (number < COUNT(others)) {
@@ -242,7 +243,7 @@ static void append_change(const struct change *change, const bson_iter_t *iter, 
 static void copy_changed(const bson_t *document, uint32_t *place, const struct change *change,
                          bson_t *out);
 
-/* *place counts down to the field that is changed. */
+/* Copies a field. *place counts down to 0 at the field that is changed. */
 static void copy_field(const bson_iter_t *iter, uint32_t *place, const struct change *change,
                        bson_t *out)
 {

@@ -5,6 +5,8 @@
 
 const int contract_aggregate_cases = 1;
 
+/* Runs the pipeline and collects its documents in the array `list`, which is initialized in any
+ * case. */
 static truce_status aggregate(struct contract *c, const char *collection, const char *pipeline,
                               const truce_aggregate_options *options, bson_t *list)
 {

@@ -292,7 +292,8 @@ CONTRACT(an_atomic_bulk_that_fails_does_nothing)
     check_all_undone(c, (truce_write[]){insert, insert}, 2, 1, TRUCE_DUPLICATE);
 }
 
-/* A store may execute them in one step: it must still report which of them found nothing. */
+/* A store may execute neighboring writes in one step. It must still report which of them matched
+ * nothing. */
 CONTRACT(neighbours_in_an_atomic_bulk_are_distinguished)
 {
     truce_write writes[] = {UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),

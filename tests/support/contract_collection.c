@@ -9,6 +9,7 @@
 
 const int contract_collection_cases = 1;
 
+/* Checks that the list of collections has exactly these names, in this order. */
 static bool lists(struct contract *c, const char *expected)
 {
     bson_t collections, shown = BSON_INITIALIZER;

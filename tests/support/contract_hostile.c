@@ -7,7 +7,7 @@
 
 const int contract_hostile_cases = 1;
 
-/* Every call that takes a document gets this one, and none accepts it. */
+/* Passes the document to every call that takes one, and checks that each of them refuses it. */
 static void check_refused_everywhere(struct contract *c, const bson_t *bad)
 {
     truce_cursor *cursor = NULL;
@@ -90,7 +90,7 @@ CONTRACT(malformed_bson_is_refused_by_every_call)
     }
 }
 
-/* {a: {a: {a: ... 1}}}: `depth` documents in each other */
+/* Appends {a: {a: {a: ... 1}}} with `depth` nested documents. */
 static void append_nested(bson_t *parent, int depth)
 {
     bson_t child;

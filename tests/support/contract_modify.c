@@ -9,7 +9,7 @@ const int contract_modify_cases = 1;
 #define JOBS                                                                                       \
     "[{'_id': 1, 's': 'new', 'p': 2}, {'_id': 2, 's': 'new', 'p': 9}, {'_id': 3, 's': 'done'}]"
 
-/* Runs one find-and-modify: its status, and the document that it returns. */
+/* Runs one find-and-modify, and checks its status and the document that it returns. */
 static void check_modify(struct contract *c, const char *filter, const char *update,
                          const truce_modify_options *options, const char *expected, int line)
 {

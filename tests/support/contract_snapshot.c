@@ -12,7 +12,8 @@ const int contract_snapshot_cases = 1;
 /* A number of documents that a cursor does not fetch at once. */
 #define MANY 1500
 
-/* The consistency of a server's cursor depends on the server. */
+/* Returns whether each cursor of the store reads one snapshot. For a server, this is not known, so
+ * the test is skipped. */
 static bool shows_moments(struct contract *c)
 {
     if (c->store->ops->snapshot && strcmp(c->store->ops->scheme, "mongodb") != 0)
@@ -34,6 +35,7 @@ static truce_store *view_of(struct contract *c)
     return view;
 }
 
+/* Inserts MANY documents. The order of `k` differs from that of `_id`. */
 static void fill_many(struct contract *c, const char *collection)
 {
     for (int i = 0; i < MANY; i += 500) {
@@ -63,7 +65,8 @@ static int64_t count_in(struct contract *c, truce_store *store, const char *coll
 
 /* ---- one snapshot each ---------------------------------------------------------------------- */
 
-/* Reads to the end, and writes for each document that comes. */
+/* Reads the cursor to its end, and inserts a document after every 50 documents that it returns.
+ * Returns the number of documents that were read. */
 static int read_and_insert(struct contract *c, truce_cursor *cursor, const char *collection)
 {
     const bson_t *document;

@@ -56,6 +56,8 @@ CONTRACT(increments_of_many_threads_all_count)
     CHECK_HOLDS("counters", expected);
 }
 
+/* Upserts ten names again and again, and counts the inserts. A DUPLICATE means that another thread
+ * inserted first. The function of a thread. */
 static void *upsert_names(void *arg)
 {
     struct job *job = arg;
@@ -98,6 +100,7 @@ CONTRACT(a_unique_key_is_upserted_once_whichever_thread_comes_first)
     CHECK_INT(count, ==, 10);
 }
 
+/* Takes documents until all are taken, and counts those that it got. The function of a thread. */
 static void *claim(void *arg)
 {
     struct job *job = arg;
@@ -175,6 +178,7 @@ static void *transfer(void *arg)
     return NULL;
 }
 
+/* Returns the sum of `n` of four documents. Fails the test if one of them is negative. */
 static int64_t total(struct contract *c, const char *collection)
 {
     bson_t document;

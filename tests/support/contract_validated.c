@@ -108,7 +108,7 @@ CONTRACT(the_output_of_a_pipeline_bypasses_a_validator_if_it_asks_for_it)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
-/* A process that dies before its decision or after it: it writes nothing any more. */
+/* Simulates a process that dies before or after its decision: all of its later writes fail. */
 static const truce_store_ops *living;
 static truce_store_ops dying;
 static bool dies_before, dead;
@@ -181,6 +181,8 @@ static truce_commit *begin(struct contract *c)
     "[{'_id': 1, 'n': 1, 'd': {}}, {'_id': 2, 'n': 1, 'm': 1}, {'_id': 3, 'n': 1}, "               \
     "{'_id': 4, 'n': 1}]"
 
+/* Applies the commit in a store that fails from its decision on, either before or after the
+ * decision takes effect. */
 static void commit_and_die(struct contract *c, bool before)
 {
     truce_commit *commit;
@@ -202,7 +204,8 @@ static void commit_and_die(struct contract *c, bool before)
     c->store->ops = living;
 }
 
-/* A watched lease is over at a later read. */
+/* Sweeps until no document has an intent. The first sweep only observes the lease; it has expired
+ * at a later one. */
 static void sweep(struct contract *c)
 {
     int64_t held = 1;

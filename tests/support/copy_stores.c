@@ -78,7 +78,8 @@ static bool can_be_id(struct value id)
     return true;
 }
 
-/* Many have the same _id as another; those are not inserted. */
+/* Inserts a random document. If another one has the same _id, the insert fails, which is
+ * ignored. */
 static void put_random(truce_store *store, struct random *random)
 {
     bson_t *fields = random_document(random, 3), document = BSON_INITIALIZER;
@@ -182,6 +183,7 @@ static int by_id(const void *a, const void *b)
                                 truce__value_field(truce__value_document(y), "_id", 3));
 }
 
+/* Reads all documents of a collection, sorted by _id. The caller frees the list. */
 static struct list read_all(truce_store *store, const char *collection)
 {
     struct list list = {0};

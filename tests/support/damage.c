@@ -77,7 +77,8 @@ uint8_t harmed(struct random *random, uint8_t byte)
     return chosen[truce__random_below(random, sizeof chosen)];
 }
 
-/* Half of them among the first bytes, where a page of a tree has its pointers. */
+/* About half of the changes are in the first bytes of a page, where a page of a tree has its
+ * pointers. */
 void image_harm(struct image *image, struct random *random, int changes, bool sealed)
 {
     uint64_t pages = image->size / KV_PAGE_BYTES, first = pages < 8 ? pages : 8;

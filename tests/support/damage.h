@@ -28,8 +28,8 @@ void image_seal(struct image *image, uint32_t number);
 uint8_t harmed(struct random *random, uint8_t byte);
 
 /* Changes `changes` random bytes: about a quarter of them in the first eight pages, and about half
- * of them in the first 64 bytes of a page. If `sealed` is true, the pages get valid checksums, as an
- * attacker would write them. */
+ * of them in the first 64 bytes of a page. If `sealed` is true, the pages get valid checksums, as
+ * an attacker would write them. */
 void image_harm(struct image *image, struct random *random, int changes, bool sealed);
 
 #endif

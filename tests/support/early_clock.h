@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_EARLY_CLOCK_H
 #define TRUCE_TESTS_SUPPORT_EARLY_CLOCK_H
 
-/* An environment whose wall clock shows the time of an hour ago. A transaction that is posted in it may have an
- * expiry that has passed for all other threads. */
+/* An environment whose wall clock shows the time of an hour ago. A transaction that is posted in it
+ * may have an expiry that has passed for all other threads. */
 #include <stddef.h>
 #include <sys/random.h>
 #include <time.h>

@@ -746,7 +746,8 @@ static truce_status call_tree_find(struct given *g)
     return in_snapshot(g, tree_find);
 }
 
-/* As a line of a history: alone, or after its beginning. */
+/* Imports the document as a line of a history: as the first line or, if that fails, after a valid
+ * beginning. */
 static truce_status call_tree_import(struct given *g)
 {
     truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.name = "history"});

@@ -11,6 +11,7 @@ struct outcome {
     bson_t result;
 };
 
+/* Compiles and evaluates an expression. Initializes the result in any case. */
 static void evaluate(const char *text, const char *document_text, struct outcome *outcome)
 {
     char *wrapped = bson_strdup_printf("{\"r\": %s}", text);

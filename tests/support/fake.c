@@ -166,7 +166,7 @@ static int reach(int port)
     return end;
 }
 
-/* Asks the upstream server, and passes on its answer. */
+/* Sends the message to the upstream server, and passes on its reply. */
 static bool ask_upstream(struct connection *connection, const uint8_t *message, uint32_t size)
 {
     uint8_t head[4], *bytes;
@@ -187,6 +187,8 @@ static bool ask_upstream(struct connection *connection, const uint8_t *message, 
     return going;
 }
 
+/* Replies to one message in the form of its protocol version. Returns false if the connection must
+ * end. */
 static bool reply_to(struct connection *connection, const uint8_t *message, uint32_t size)
 {
     uint32_t operation, head[4];
@@ -219,6 +221,7 @@ static bool reply_to(struct connection *connection, const uint8_t *message, uint
     return sent;
 }
 
+/* Serves one connection until it ends, and owns `arg`. The function of a thread. */
 static void *serve(void *arg)
 {
     struct connection connection = *(struct connection *)arg;
@@ -252,6 +255,8 @@ static void *serve(void *arg)
     return NULL;
 }
 
+/* Accepts connections until the server stops, and starts a thread for each. A dead server closes
+ * them at once. */
 static void *accept_all(void *arg)
 {
     struct fake *fake = arg;

@@ -38,8 +38,8 @@ struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answ
 void fake_upstream(struct fake *fake, int port);
 /* Returns "mongodb://127.0.0.1:PORT/db" with the options. */
 const char *fake_uri(const struct fake *fake, const char *options);
-/* Returns a copy of the last command of that name since the last call, or NULL if no such command arrived.
- * The caller destroys it. */
+/* Returns a copy of the last command of that name since the last call, or NULL if no such command
+ * arrived. The caller destroys it. */
 bson_t *fake_last(struct fake *fake, const char *name);
 /* If `frozen` is true, behaves like a stopped server (SIGSTOP): accepts connections, and sends no
  * replies. Messages that arrive in this time never get a reply. */

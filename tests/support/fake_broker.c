@@ -60,6 +60,8 @@ static truce_status fake_call(bson_error_t *error)
     return fake_broker.status;
 }
 
+/* Opens a connection. For a log, the caller names the position of each partition; an unknown one is
+ * the beginning. */
 static truce_status fake_open(const struct broker_address *address,
                               const struct broker_wishes *wishes, void **broker,
                               bson_error_t *error)
@@ -103,6 +105,7 @@ static struct fake_message *fake_next(void)
     return NULL;
 }
 
+/* Returns the next message without waiting. Sets *message to NULL if all were delivered. */
 static truce_status fake_receive(void *broker, int timeout_ms, struct broker_message **message,
                                  bson_error_t *error)
 {

@@ -51,7 +51,7 @@ static void update(truce_store *store, const char *collection, const bson_t *fil
     truce_write_result_release(&result);
 }
 
-/* {$push: {field: {$each: [], $slice: size}}}, one after the other */
+/* Truncates arrays, one after the other, by {$push: {field: {$each: [], $slice: size}}}. */
 static void cut_arrays(truce_store *store, const char *collection, const bson_t *filter,
                        const bson_t *cuts)
 {
@@ -73,6 +73,8 @@ static void cut_arrays(truce_store *store, const char *collection, const bson_t 
     }
 }
 
+/* Makes the update of an entry as its difference describes it: first the truncated arrays, then the
+ * set and removed fields. */
 static void do_update(truce_store *store, const struct feed_entry *entry)
 {
     bson_t *filter = by_id(&entry->id), change = BSON_INITIALIZER, set, gone, cuts, unset;
@@ -103,6 +105,8 @@ out:
     bson_destroy(filter);
 }
 
+/* Makes the change of an entry in the copy. Changes of indexes and options do not concern
+ * documents. */
 static void do_entry(truce_store *store, const struct feed_entry *entry)
 {
     truce_write_result result = {0};
@@ -157,6 +161,7 @@ static int count_fields(struct value container)
     return count;
 }
 
+/* Compares two values, without the order of the fields in documents. */
 static bool same_value(struct value a, struct value b)
 {
     struct fields fields, others;
@@ -249,6 +254,7 @@ static void same_document(struct replay *replay, const char *collection, const b
     bson_destroy(filter);
 }
 
+/* Checks that the copy has the same documents, and no others. */
 static void same_collection(struct replay *replay, truce_store *store, const char *collection)
 {
     static const bson_t all = BSON_INITIALIZER;

@@ -143,6 +143,7 @@ static void append_text(struct fuzz_input *input, bson_t *document, const char *
     }
 }
 
+/* Appends a value of a type that is rare in real documents. */
 static void append_rare(struct fuzz_input *input, bson_t *document, const char *key)
 {
     uint8_t bytes[12] = {fuzz_byte(input), fuzz_byte(input)};
@@ -307,6 +308,7 @@ static void append_filter(struct fuzz_input *input, bson_t *document, const char
     bson_destroy(filter);
 }
 
+/* Appends a query operator, mostly with an operand of the expected form. "$nope" does not exist. */
 static void append_operator(struct fuzz_input *input, bson_t *conditions, unsigned depth)
 {
     static const char *const operators[] = {
@@ -376,6 +378,8 @@ static void append_schema(struct fuzz_input *input, bson_t *document, const char
     bson_destroy(&schema);
 }
 
+/* Appends one clause of a filter: a value, conditions on a path, a combination of filters, or a
+ * schema. */
 static void append_clause(struct fuzz_input *input, bson_t *filter, unsigned depth)
 {
     if (is_large(input)) {

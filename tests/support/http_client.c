@@ -50,7 +50,7 @@ static bool receive_exactly(int socket_, struct buffer *out, size_t size)
     return true;
 }
 
-/* Receives until the text ends in `ending`. */
+/* Receives until the bytes end with `ending`. */
 static bool receive_until(int socket_, struct buffer *out, const char *ending)
 {
     size_t size = strlen(ending), begin = out->size;
@@ -62,6 +62,8 @@ static bool receive_until(int socket_, struct buffer *out, const char *ending)
     return true;
 }
 
+/* Receives a chunked body, up to and including the empty chunk. Returns false if the connection
+ * ends before. */
 static bool receive_chunks(int socket_, struct buffer *body)
 {
     size_t size;
@@ -125,7 +127,7 @@ struct http_reply http_post(int socket_, const char *path, const char *headers, 
     return reply;
 }
 
-/* An error has the form of the errors of commands. */
+/* Checks that the body of an error has the form of a failed command. */
 static void check_error(const char *file, int line, const struct http_reply *reply)
 {
     static const char *const fields[] = {"errmsg", "code", "status"};

@@ -35,7 +35,7 @@ char *kept_log_text(void)
     return text;
 }
 
-/* Counts them, and parses the last of them, if it is asked for. */
+/* Returns the number of lines with the message. If `last` is not NULL, parses the last of them. */
 static int look_for(const char *message, bson_t **last)
 {
     char *text = kept_log_text(), *sought = bson_strdup_printf("\"message\": \"%s\"", message);

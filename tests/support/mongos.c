@@ -51,7 +51,7 @@ static bool document_of(const bson_t *document, const char *field, bson_t *view)
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* A value, or {$eq: a value}. */
+/* Returns whether the condition is a value, or {$eq: a value}. */
 static bool is_equality(const bson_iter_t *iter)
 {
     bson_iter_t inner;
@@ -64,6 +64,7 @@ static bool is_equality(const bson_iter_t *iter)
     return bson_iter_key(&inner)[0] != '$' || !strcmp(bson_iter_key(&inner), "$eq");
 }
 
+/* Returns whether a query requires one value for the field, also inside $and. */
 static bool says_field(const bson_t *query, const char *field)
 {
     bson_iter_t iter, inner;
@@ -104,7 +105,7 @@ static bool flag(const bson_t *document, const char *field)
     return bson_iter_init_find(&iter, document, field) && bson_iter_as_bool(&iter);
 }
 
-/* True if one statement of an update or of a removal may run. */
+/* Returns whether a mongos would execute a statement of an update or a removal. */
 static bool may_run(const bson_t *statement, const bson_t *key)
 {
     bool many =
@@ -178,6 +179,8 @@ static const struct mongos_layout *layout_of(const struct mongos *mongos, const 
     return NULL;
 }
 
+/* Replies to a find in config.collections with the shard keys of the database, or with that of one
+ * collection. */
 static void report_layouts(const struct mongos *mongos, const bson_t *command, bson_t *reply)
 {
     bson_t filter, cursor, batch;
@@ -208,6 +211,8 @@ static void report_layouts(const struct mongos *mongos, const bson_t *command, b
     bson_append_document_end(reply, &cursor);
 }
 
+/* Refuses a request that a mongos would refuse, and passes on all others. Requests on collections
+ * without a layout are never refused. */
 static enum fake_act be_mongos(const bson_t *command, bson_t *reply, void *arg)
 {
     struct mongos *mongos = arg;

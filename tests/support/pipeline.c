@@ -11,6 +11,7 @@ struct list_source {
     bson_t current;
 };
 
+/* Returns the next document of the list that matches the filter, and counts it. */
 static truce_status list_next(struct source *base, const bson_t **document, bson_error_t *error)
 {
     struct list_source *source = (struct list_source *)base;
@@ -57,6 +58,7 @@ static struct list_source *list_source(struct pipeline_world *environment, const
     return source;
 }
 
+/* Opens a collection of the environment with a filter. An unknown collection is empty. */
 static truce_status environment_open(void *arg, const char *collection, const bson_t *filter,
                                      struct source **source, bson_error_t *error)
 {

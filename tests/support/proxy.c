@@ -82,6 +82,8 @@ static bool write_whole(int to, const uint8_t *bytes, size_t size)
     return true;
 }
 
+/* Reads one message, which the caller frees. Returns NULL if the connection ended, or the length is
+ * not valid. */
 static uint8_t *read_message(int from, uint32_t *size)
 {
     uint8_t head[4], *message;
@@ -252,6 +254,8 @@ static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
     return passed && fault != PROXY_HALF && fault != PROXY_AFTER;
 }
 
+/* Ends a pump. Shuts the connection down, so that the other pump of the link ends, too; the last of
+ * the two frees the link. */
 static void leave(struct link *link)
 {
     struct proxy *proxy = link->proxy;
@@ -304,6 +308,8 @@ static int connect_to(int port)
     return end;
 }
 
+/* Connects to the server for a new client, and starts a thread for each direction. Closes the
+ * client if the server cannot be reached. */
 static void start_pumps(struct proxy *proxy, int client)
 {
     struct link *link = calloc(1, sizeof(*link));

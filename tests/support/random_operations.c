@@ -159,7 +159,7 @@ static void append_list(struct random *random, bson_t *document, const char *key
 
 static void append_filter(struct random *random, bson_t *filter, int depth);
 
-/* {$gt: value, $lte: value}, {$in: [...]}, ... */
+/* Appends the conditions on one path: {$gt: value, $lte: value}, {$in: [...]}, and others. */
 static void append_condition(struct random *random, bson_t *condition, int depth)
 {
     static const char *const comparisons[] = {"$gt", "$gte", "$lt", "$lte", "$eq"};
@@ -230,6 +230,7 @@ static void append_branches(struct random *random, bson_t *filter, const char *n
     bson_append_array_end(filter, &list);
 }
 
+/* Appends up to three conditions, and sometimes a combination of filters. Each path occurs once. */
 static void append_filter(struct random *random, bson_t *filter, int depth)
 {
     int count = (int)BELOW(4) ? 1 + (int)BELOW(3) : 0;
@@ -261,7 +262,7 @@ static void add_filter(struct random *random, bson_t *operation)
     bson_append_document_end(operation, &filter);
 }
 
-/* A filter that names one document. */
+/* Adds a filter that selects at most one document. */
 static void add_id_filter(struct random *random, bson_t *operation)
 {
     bson_t filter;
@@ -290,6 +291,8 @@ static void make_insert(struct random *random, bson_t *operation)
     bson_append_document_end(operation, &document);
 }
 
+/* Appends a replacement or one operator. For the collection without arrays, only operators that
+ * make none. */
 static void append_update(struct random *random, bson_t *operation)
 {
     static const char *const targets[] = {"a", "b", "c", "d", "a.b", "b.c", "a.1"};
@@ -401,6 +404,7 @@ static void add_hint(struct random *random, bson_t *operation)
     bson_append_document_end(operation, &hint);
 }
 
+/* Makes a find. Skip and limit depend on the order, so most of them come with a sort. */
 static void make_find(struct random *random, bson_t *operation)
 {
     add_filter(random, operation);
@@ -495,7 +499,8 @@ static const char *first_key(const bson_t *document)
     return bson_iter_init(&iter, document) && bson_iter_next(&iter) ? bson_iter_key(&iter) : "";
 }
 
-/* Some end in _id, as every sort does. */
+/* Makes an index of up to three fields, or a wildcard index. Some indexes end with _id, so they can
+ * serve the sorts. */
 static void make_index_create(struct random *random, bson_t *operation)
 {
     int count = 1 + (int)BELOW(3);
@@ -539,6 +544,7 @@ static void make_collection(struct random *random, bson_t *operation)
     put_text(operation, "verb", PICK(verbs));
 }
 
+/* Makes a bulk: ordered, unordered, or atomic. */
 static void make_bulk(struct random *random, bson_t *operation)
 {
     int count = 1 + (int)BELOW(5);

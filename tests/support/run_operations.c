@@ -194,6 +194,7 @@ static truce_status run_remove(truce_store *store, const bson_t *operation, bson
     return status;
 }
 
+/* Runs a find. With a limit and without a sort, only the number of documents is comparable. */
 static truce_status run_find(truce_store *store, const bson_t *operation, bson_t *answer,
                              bson_error_t *error)
 {
@@ -235,7 +236,8 @@ static truce_status run_count(truce_store *store, const bson_t *operation, bson_
     return status;
 }
 
-/* The representative of equal values depends on the order: their keys are compared. */
+/* Runs a distinct. Which one of several equal values is returned depends on the order, so the
+ * result has their index keys. */
 static truce_status run_distinct(truce_store *store, const bson_t *operation, bson_t *answer,
                                  bson_error_t *error)
 {
@@ -303,6 +305,7 @@ static void append_limit(bson_t *pipeline, const char *index, int64_t limit)
     bson_append_document_end(pipeline, &stage);
 }
 
+/* Runs $match, $sort, and one more stage. The order of the result counts, except after $lookup. */
 static truce_status run_aggregate(truce_store *store, const bson_t *operation, bson_t *answer,
                                   bson_error_t *error)
 {
@@ -471,6 +474,7 @@ bool operation_is_ambiguous(const bson_t *operation, const bson_t *answer)
 
 /* ---- everything ----------------------------------------------------------------------------- */
 
+/* Appends the documents of a collection in natural order, and its indexes. */
 static void snapshot_collection(truce_store *store, const char *name, bson_t *snapshot)
 {
     bson_t one = BSON_INITIALIZER, natural = BSON_INITIALIZER, indexes;

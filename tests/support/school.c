@@ -95,6 +95,7 @@ static truce_status log_round(truce_store *store, int worker, long long round,
     return status;
 }
 
+/* Moves 1 between two accounts, which depend on the worker and the round, by an atomic bulk. */
 static truce_status move_money(truce_store *store, int worker, long long round,
                                const truce_write_options *options, bson_error_t *error)
 {
@@ -121,6 +122,7 @@ static truce_status move_money(truce_store *store, int worker, long long round,
     return status;
 }
 
+/* Replaces the big document of a worker. Its size changes with each round. */
 static truce_status write_big(truce_store *store, int worker, long long round, uint32_t pad,
                               const truce_write_options *options, bson_error_t *error)
 {
@@ -189,7 +191,8 @@ static void blame(struct checker *checker, const char *format, ...)
     va_end(arguments);
 }
 
-/* The number in `field` of the one document that matches; `missing` if no document does. */
+/* Returns the number in `field` of the only document that matches, or `missing` if no document
+ * matches. */
 static int64_t number_of(struct checker *checker, const char *collection, const bson_t *filter,
                          const char *field, int64_t missing)
 {
@@ -236,9 +239,8 @@ static void diagnose_counter(struct checker *checker, int worker)
 }
 
 /* Rounds that failed before their log entry leave a gap only at the end of a life of the worker,
- * and a worker that continues counts its rounds from `begun`. So the check asks for each
- * acknowledged round only if no round ever failed, which `logged` == `begun` - 1 or `begun`
- * means. */
+ * and a worker that continues counts its rounds from `begun`. So the check requires each
+ * acknowledged round only if no round has failed: `logged` is then `begun` or `begun` - 1. */
 static void diagnose_log(struct checker *checker, int worker)
 {
     int64_t begun = atomic_load(&checker->notes->begun[worker]);
@@ -252,7 +254,8 @@ static void diagnose_log(struct checker *checker, int worker)
     bson_destroy(filter);
 }
 
-/* Reads all accounts in one snapshot: other workers may be running. */
+/* Checks the sum of all accounts. Reads them in one snapshot, because other workers may be
+ * running. */
 static void diagnose_money(struct checker *checker)
 {
     truce_read_request looks[SCHOOL_ACCOUNTS];

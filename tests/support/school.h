@@ -27,7 +27,7 @@
 
 /* The acknowledged numbers. Processes may share them. */
 struct school_notes {
-    /* For each worker, the number of steps whose first write was sent. */
+    /* For each worker, the number of rounds whose first write was sent. */
     atomic_llong begun[SCHOOL_WORKERS_MAX];
     atomic_llong counted[SCHOOL_WORKERS_MAX];
     atomic_llong logged[SCHOOL_WORKERS_MAX];
@@ -36,7 +36,7 @@ struct school_notes {
 /* Creates the indexes and accounts, if they are missing. */
 truce_status school_open(truce_store *store, bson_error_t *error);
 
-/* Runs the writes of one step, up to the first one that fails. `pad` is the size of the big
+/* Runs the writes of one round, up to the first one that fails. `pad` is the size of the big
  * document in bytes; 0 means that it is not written. */
 truce_status school_round(truce_store *store, struct school_notes *notes, int worker, uint32_t pad,
                           bool relaxed, bson_error_t *error);

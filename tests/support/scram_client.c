@@ -34,6 +34,8 @@ static char *prepare(const struct login_try *try)
     return prepared;
 }
 
+/* Computes the proof of the client (RFC 5802): the client key XOR the signature of the
+ * conversation. */
 static void prove(const struct login_try *try, const char *conversation, const char *salt_text,
                   int iterations, uint8_t proof[SCRAM_KEY_MAX])
 {

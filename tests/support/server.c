@@ -22,7 +22,7 @@ const char *server_uri(char *text, size_t size, const char *options)
     return text;
 }
 
-/* It is lent again. */
+/* Replaces the close function of the store, because the next test uses the store again. */
 static void stay(truce_store *store)
 {
     (void)store;

@@ -141,6 +141,8 @@ static int find(const bson_t *document, const char *list, const char *name, int6
     return count;
 }
 
+/* Checks the entries of one name against the operation that decides it. `why` describes both. A
+ * removed name may lack its tombstone unless `tombstones` is set. */
 static bool check_name(const bson_t *document, const struct model_operation *winner, int name,
                        bool tombstones, char *why, size_t size)
 {

@@ -11,6 +11,8 @@ static void append_json(bson_t *reply, const char *json)
     bson_destroy(said);
 }
 
+/* Replies by the script, and otherwise as an empty server. The caller holds the mutex of the
+ * scripts. */
 static enum fake_act play(struct script *script, const bson_t *command, bson_t *reply)
 {
     enum fake_act act = script->own ? script->own(command, reply, script->arg) : FAKE_PASS;
@@ -82,7 +84,7 @@ void strike(struct stage *stage)
     fake_stop(stage->fake);
 }
 
-/* The command's field is as in JSON; "": it has none. */
+/* Checks a field of the last command of this name (stage.h). */
 void check_asked(struct stage *stage, const char *name, const char *field, const char *json,
                  int line)
 {

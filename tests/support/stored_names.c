@@ -41,6 +41,8 @@ static bool is_refused(const char *name)
     return name[0] == '$' || strchr(name, '.');
 }
 
+/* Checks the names below place->path, at any depth. Array indexes are not checked. Restores
+ * place->path. */
 static truce_status check_below(struct place *place, bson_iter_t *iter, bool array,
                                 bson_error_t *error)
 {
@@ -86,7 +88,7 @@ static bool stores_operands(const char *operator)
     return false;
 }
 
-/* The elements of {$each: [...], ...}, the operand of $push or $addToSet; else the operand
+/* Returns what $push or $addToSet stores: the elements of {$each: [...], ...}, or the operand
  * itself. */
 static bson_iter_t stored_part(const bson_iter_t *operand)
 {
@@ -140,7 +142,8 @@ static truce_status check_write(const truce_write *write, bson_error_t *error)
                : TRUCE_OK;
 }
 
-/* If one of several writes is refused, those before it are done. */
+/* Checks the writes of a bulk. If one is refused, executes those before it, unless the bulk is
+ * atomic. */
 static truce_status run_bulk(struct decorator *decorator, const struct decorated_call *call,
                              bson_error_t *error)
 {
@@ -242,7 +245,7 @@ truce_store *stored_names_wrap(truce_store *inner)
 truce_status __real_truce_store_open(const char *uri, const truce_store_options *options,
                                      truce_store **store, bson_error_t *error);
 
-/* The linker uses it in place of truce_store_open (tests/CMakeLists.txt). */
+/* The linker uses this function in place of truce_store_open (tests/CMakeLists.txt). */
 truce_status __wrap_truce_store_open(const char *uri, const truce_store_options *options,
                                      truce_store **store, bson_error_t *error);
 truce_status __wrap_truce_store_open(const char *uri, const truce_store_options *options,

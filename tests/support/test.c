@@ -237,7 +237,7 @@ bool test_excused(const char *name)
     return found;
 }
 
-/* True if the list contains the whole name, between spaces or at its ends. */
+/* Returns whether the list, which is separated by spaces, contains the name. */
 static bool is_listed(const char *list, const char *name)
 {
     size_t length = strlen(name);

@@ -64,6 +64,8 @@ struct path {
 
 /* ---- the client's side ---- */
 
+/* Waits until the explorer grants the client its next call, and returns the decision about it. A
+ * dead client does not wait. */
 static enum decision take_turn(struct client *client, bool write)
 {
     struct turns *turns = client->turns;
@@ -120,6 +122,7 @@ static truce_status count(truce_store *store, const char *collection, const bson
                                             counted, error);
 }
 
+/* Copies a write into a free slot, from which it takes effect later. Aborts if there is no slot. */
 static void put_aside(struct turns *turns, const truce_write *write)
 {
     for (int i = 0; i < LATE_MAX; i++) {
@@ -264,6 +267,8 @@ static void *run_client(void *arg)
 
 /* ---- choosing ---- */
 
+/* Lists what can happen next. Dying after a call differs from dying before only if the call is a
+ * write. */
 static int list_choices(const struct turns *turns, struct choice *choices)
 {
     int count = 0;
@@ -304,6 +309,8 @@ static void print_path(const struct path *path)
     fprintf(stderr, "\n");
 }
 
+/* Takes the choice of the path, a random one, or, after branch_max calls, that of a burst. Records
+ * it in the path. Aborts at CHOICES_MAX. */
 static struct choice choose(struct path *path, const struct choice *choices, int count,
                             int branch_max)
 {
@@ -326,7 +333,7 @@ static struct choice choose(struct path *path, const struct choice *choices, int
     return choices[chosen];
 }
 
-/* Advances to the next path in order; false: it was the last. */
+/* Advances to the next path in order. Returns false after the last one. */
 static bool advance(struct path *path)
 {
     int length = path->at;
@@ -387,6 +394,8 @@ static bool all_done(const struct turns *turns)
     return true;
 }
 
+/* Runs the clients choice by choice until all have ended and all late calls have taken effect. Each
+ * client waits at a call while the explorer chooses. */
 static void run_choices(struct turns *turns, struct path *path)
 {
     struct choice choices[OPTIONS_MAX];
@@ -411,6 +420,7 @@ static void run_choices(struct turns *turns, struct path *path)
     pthread_mutex_unlock(&turns->mutex);
 }
 
+/* Makes one run on a new store in memory. */
 static void run_once(const struct turns_run *run, struct path *path)
 {
     struct turns turns = {.run = run, .left = run->budget};

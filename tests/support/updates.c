@@ -26,6 +26,8 @@ struct parts {
     struct update *compiled;
 };
 
+/* Parses the parts of the update and compiles it. The caller releases the parts, also after a
+ * failure. */
 static truce_status compile(const struct updated *updated, struct parts *parts, bson_error_t *error)
 {
     struct update_options options = {.pipeline = updated->pipeline, .multi = updated->multi};
@@ -49,6 +51,8 @@ static truce_status compile(const struct updated *updated, struct parts *parts, 
     return status;
 }
 
+/* Applies the compiled update, or builds the inserted document of an upsert. Initializes `after` in
+ * any case. */
 static truce_status apply(struct updated *updated, const struct parts *parts, bson_t *after,
                           bson_error_t *error)
 {

@@ -1,8 +1,9 @@
 /*
- * Each message corrupted in order: counted from 1 in one direction, while the operation runs.
+ * Corrupts the messages of an operation. Each run of the operation corrupts one message, which is
+ * counted from 1 in one direction.
  *
- * Most calls end soon after their message was corrupted. A message that is late is waited for
- * (proxy_settle) before anything is checked, so that its effect is complete.
+ * Most calls end soon after their message was corrupted. Before anything is checked, proxy_settle
+ * waits for delayed messages, so that their effects are complete.
  */
 #include "tests/support/wire.h"
 
@@ -50,8 +51,8 @@ static void drop_option(char *uri, const char *option)
     }
 }
 
-/* The members of a replica set have their own addresses: a client that asks for them bypasses
- * the proxy. */
+/* Changes the URI so that the client does not look for the members of a replica set, whose
+ * addresses bypass the proxy. */
 static void stay_at_proxy(char *uri, size_t size)
 {
     size_t length;

@@ -65,6 +65,8 @@ void wire_sweep(truce_store *store)
     CHECK_OK(truce_sweep(store, &options, &report, &error), error);
 }
 
+/* Checks that the commit took effect as a whole or not at all, as reported, and that no intent is
+ * left. */
 static void check_moved(truce_store *store, truce_status reported)
 {
     int64_t a, b, c, d;

@@ -21,9 +21,8 @@
  * their own descriptor alone.
  *
  * Invariants:
- *  1. The page is written by a process that is alone, or by the protocol of the field. The
- *     protocols are in write_lock.c, durable.c, document_cache.c (promises), and change_notify.c.
- *     Others are in file_identity.c, snapshot_pins.c, log_archive.c, and published_records.c.
+ *  1. The page is written by a process that is alone, or by the protocol of the field. The file
+ *     that writes a field describes its protocol (write_lock.c, durable.c, change_notify.c, ...).
  *  2. A file is not opened if it is a symbolic link, has a second name, is not the one under its
  *     name, or is not a lock file of truce.
  *  3. Its descriptors are not 0, 1, or 2. In a program that was started without standard streams,

@@ -146,6 +146,7 @@ static truce_status pattern_read_entries(truce_ledger *ledger, const bson_t *wit
     return status;
 }
 
+/* Posts the transaction in the commit. Returns DUPLICATE if it was posted before (PL2). */
 static truce_status change_post_in(truce_ledger *ledger, const struct change_list_part *part,
                                    truce_commit *commit, bson_error_t *error)
 {
@@ -166,6 +167,7 @@ static truce_status change_post_in(truce_ledger *ledger, const struct change_lis
     return status;
 }
 
+/* Adds a transaction of a ledger to the commit. Refuses it in a transaction of the driver. */
 static truce_status change_post(int number, const struct change_list_part *part,
                                 struct change_list_handles *handles, truce_commit *commit,
                                 bson_error_t *error)
@@ -399,6 +401,8 @@ static truce_status change_list_check_part(int number, const struct change_list_
     return TRUCE_OK;
 }
 
+/* Adds a change of a document to the commit. The last verb, "missing", needs no comparison, because
+ * the list was checked. */
 static truce_status change_list_add_change(int number, truce_commit *commit,
                                            const struct change_list_part *part,
                                            const char *collection, bson_error_t *error)

@@ -434,6 +434,9 @@ static truce_status check_rev(const bson_t *document, bson_error_t *error)
     return truce__token_of(document, &token, error);
 }
 
+/* Reads the document after a direct write that matched nothing, and continues the call from it. If
+ * a commit holds the document, completes or awaits that commit instead; the next attempt then reads
+ * again. */
 static truce_status item_read_document(struct run *run, bson_error_t *error)
 {
     const truce_item *item = run->call->item;
@@ -454,6 +457,8 @@ static truce_status item_read_document(struct run *run, bson_error_t *error)
     return status;
 }
 
+/* Runs a call without a commit until it is settled. Waits before the third and each later attempt,
+ * up to the deadline. */
 static truce_status item_run_alone(const struct item_call *call, truce_item_result *result,
                                    bson_error_t *error)
 {

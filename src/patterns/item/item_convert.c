@@ -63,6 +63,8 @@ static truce_status convert_write_document(struct conversion *conversion, const 
     return status;
 }
 
+/* Converts a document that has the other layout. Sets *done if it was written or cannot be
+ * converted; `why` gets the first reason of a refusal. */
 static truce_status convert_as_read(struct conversion *conversion, const bson_t *document,
                                     bool *done, bson_error_t *error)
 {
@@ -195,6 +197,7 @@ static truce_status convert_create(truce_item *item, char *path, bson_error_t *e
     return status;
 }
 
+/* Creates an index for each key of a map: on the item, or on a field of it. */
 static truce_status index_keys(truce_item *item, const char *path, const bson_t *keys,
                                bson_error_t *error)
 {

@@ -317,6 +317,7 @@ static truce_status refuse_identity(const truce_item *item, const char *operator
                        operator_, item->identity);
 }
 
+/* Refuses operators that change the identity of an item, or that rename a field to or from it. */
 static truce_status check_identity(const struct item_call *call, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(call->change));

@@ -36,6 +36,8 @@
 /* The maximum length of the name of a sequence in bytes. */
 #define SEQUENCE_NAME_MAX 200
 
+/* Builds the update that takes `count` numbers for the taker `by`. $slice keeps the last RECENT_MAX
+ * takers. */
 static void sequence_build_update(const bson_oid_t *by, int64_t count, bson_t *update)
 {
     bson_t outer, inner, each, one;

@@ -233,6 +233,7 @@ void truce_set_free(truce_set *set)
 
 /* ---- options from the definition ------------------------------------------------------------- */
 
+/* Returns the fields of the key in a definition, joined by commas. The string is in the arena. */
 static const char *definition_keys(const bson_t *definition, struct arena *arena)
 {
     struct buffer text = {0};

@@ -546,6 +546,8 @@ static void refuse_document(truce_rewrite *rewrite, size_t number, truce_status 
         fail_outcome(rewrite_outcome_of(rewrite, number), status, why);
 }
 
+/* Gives the operations of a group the result of the rewrite. An open group stays without a result
+ * and is tried again. A failed group is divided if that can help, and otherwise fails. */
 static void apply_outcome(struct set_batch *batch, struct set_group *group,
                           const struct rewrite_outcome *rewrite_outcome)
 {
@@ -779,6 +781,8 @@ static void set_group_settle(struct set_batch *batch, struct set_group *group)
 
 /* ---- drafts ---- */
 
+/* Adds the guarded update of a group to the bulk of the window. A document without an _id is not
+ * stored: the update is then an upsert that only inserts. */
 static void add_draft(struct set_window *window, struct set_group *group, const bson_t *document,
                       const bson_t *change)
 {
@@ -929,6 +933,8 @@ static truce_status window_read_documents(struct set_window *window, bson_error_
 
 /* ---- write ---- */
 
+/* Settles the group of a draft if its update took effect. After a lost race or a lost reply, the
+ * group stays without a result and is tried again. */
 static void batch_take_outcome(struct set_window *window, struct set_draft *draft,
                                const truce_write_outcome *outcome, truce_status bulk_status)
 {
@@ -1076,6 +1082,8 @@ static bool batch_next_window(struct set_window *window, size_t room, size_t *at
     return window->count > 0;
 }
 
+/* Runs passes over the groups that are not done, until all are. Only the first pass uses rewrites,
+ * because the others handle documents whose rewrite failed. */
 static void batch_run_passes(struct set_batch *batch)
 {
     struct set_group *in_window[REWRITE_DOCUMENTS];

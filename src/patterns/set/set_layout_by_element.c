@@ -298,6 +298,8 @@ static void element_decide_bulk(truce_set *set, const struct set_operation *cons
     bson_free(why);
 }
 
+/* Fills the result of one winner of a bulk. If the write matched nothing, or its outcome is
+ * unknown, applies the operation alone, without waiting for commits. */
 static void element_take_outcome(truce_set *set, const struct set_operation *winner,
                                  const truce_write_outcome *written, truce_status bulk_status,
                                  truce_set_result *result, bson_error_t *error)
@@ -556,6 +558,8 @@ static void take_guard(const truce_set *set, const bson_t *document, struct guar
     guard->hash = truce__set_key_hash(set, guard->key);
 }
 
+/* Returns the watermark of the guard of the operation's key, or 0 if the key has no guard. `guards`
+ * are sorted by hash. */
 static int64_t set_guard_of(const truce_set *set, const struct guard *guards, size_t count,
                             const struct set_operation *operation)
 {
@@ -857,6 +861,8 @@ static truce_status raise_guard(struct proof *proof, bson_error_t *error)
     return status;
 }
 
+/* Removes the tombstones of a key up to the watermark, unless a commit holds them. Runs after the
+ * guard was raised (SE2). */
 static truce_status remove_tombstones(struct proof *proof, int64_t *removed, bson_error_t *error)
 {
     static const truce_write_options options = {.multi = true};
@@ -878,6 +884,8 @@ static truce_status remove_tombstones(struct proof *proof, int64_t *removed, bso
     return status;
 }
 
+/* Collects one key in the order of SE2. If its elements change during each of ATTEMPTS_MAX reads,
+ * or a commit holds one for HELD_MS, leaves the key to the next collection. */
 static truce_status collect_key(truce_set *set, const bson_t *key, int64_t watermark,
                                 truce_set_collected *collected, bson_error_t *error)
 {

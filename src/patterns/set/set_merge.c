@@ -114,6 +114,8 @@ struct elements {
     size_t count, room;
 };
 
+/* Appends an element of a list. A bare name and an entry without a number get the number 0; the
+ * name of any other value stays missing. */
 static void convert_take_element(const truce_set *set, struct value value, bool add,
                                  struct elements *elements)
 {
@@ -161,6 +163,8 @@ static int convert_compare(const void *left, const void *right)
     return order ? order : (a->at < b->at ? -1 : 1);
 }
 
+/* Decides which elements the converted lists have: for each name the one of the highest rank,
+ * unless it is a tombstone without a number. Elements that are not entries stay. */
 static void convert_choose(struct elements *elements)
 {
     struct element **sorted = bson_malloc((elements->count + 1) * sizeof *sorted);

@@ -230,6 +230,8 @@ static void queue_apply_alone(truce_set *set, struct set_call *call)
         truce__set_call_fail(call, operation->number, result->status, &why);
 }
 
+/* Applies the operations of the calls, which are `count`. The operations of several calls are
+ * copied into one array, because the batch sorts them. */
 static void queue_apply_batch(truce_set *set, struct set_call *calls, size_t count)
 {
     struct set_operation *all;

@@ -83,6 +83,8 @@ static void tombstones_split_ranges(const struct archiving *archiving, const bso
     }
 }
 
+/* Adds the numbers at or below the watermark from all documents of the window to the archive (step
+ * 2). */
 static truce_status add_window(struct archiving *archiving, bson_error_t *error)
 {
     struct ranges all = {0};
@@ -382,6 +384,8 @@ static void build_update(const truce_set *set, int64_t watermark, const bson_t *
     set_marks_append(set, document, marks ? watermark : 0, change);
 }
 
+/* Returns the number of tombstones with a number from 1 to the watermark. The collection reports
+ * it. */
 static int64_t count_tombstones(const truce_set *set, const bson_t *document, int64_t watermark)
 {
     struct value list =
@@ -550,6 +554,7 @@ static void set_sight_append(const truce_set *set, bool members, bson_t *project
         bson_append_int32(projection, set->field, -1, 1);
 }
 
+/* Returns the number of members with a number from 1 to the watermark and without a mark. */
 static int64_t count_unmarked(const truce_set *set, const bson_t *document, int64_t watermark)
 {
     struct value list =

@@ -91,6 +91,8 @@ static bool walk_is_full(const struct set_walk *walk)
     return walk->count == SET_WALK_WINDOW || bytes >= WINDOW_BYTES;
 }
 
+/* Waits for the commit that holds a document, and then adds the document to the walk. A document
+ * that is still held after HELD_MS is left; a removed one is ignored. */
 static truce_status add_held(struct set_walk *walk, const bson_t *held, bson_error_t *error)
 {
     bson_iter_t iter;

@@ -674,6 +674,8 @@ static void take_ranges(const bson_t *document, struct progress *progress)
     truce__ranges_release(&block.ranges);
 }
 
+/* Reads the records that match the filter into `progress`, which is initialized in any case. The
+ * caller releases it, also after a failure. */
 static truce_status read_records(truce_set *set, const bson_t *filter,
                                  const truce_find_options *options, struct progress *progress,
                                  bson_error_t *error)
@@ -1013,6 +1015,8 @@ static void release_blocks(struct recording *recording)
     recording->blocks_count = 0;
 }
 
+/* Stores the ranges and the content of a document in its block. Returns TRUCE_CORRUPT if the
+ * document is not a record. */
 static truce_status progress_take_block(struct recording *recording, const bson_t *document,
                                         bson_error_t *error)
 {
@@ -1217,6 +1221,9 @@ static truce_status progress_attempt(struct recording *recording, bool hint, boo
     return status;
 }
 
+/* Records the pieces. Tries first only the blocks to which the last numbers went, because the next
+ * numbers usually fit there. Returns CONFLICT if other processes write the same records in each of
+ * SET_TRIES_MAX attempts. */
 static truce_status progress_run(struct recording *recording, bson_error_t *error)
 {
     bool done = false;

@@ -514,6 +514,8 @@ static struct set_lists set_lists_of(const truce_set *set, const struct set_oper
     return (struct set_lists){set->deleted, set->field};
 }
 
+/* Builds the update that replaces the entry of a name in its own list. It does not match if the
+ * list has no entry of the name. */
 static void build_in_place(const truce_set *set, const struct set_operation *operation,
                            bool has_revision, bson_t *filter, bson_t *update)
 {
@@ -599,6 +601,8 @@ static truce_status send_pipeline(truce_set *set, const struct set_operation *op
     return status;
 }
 
+/* Sends the update in place and, if that matches nothing, the move. Neither may match, because
+ * another process can move the entry in between. */
 static truce_status send_classic(truce_set *set, const struct set_operation *operation,
                                  bool has_revision, bool *applied, bson_error_t *error)
 {

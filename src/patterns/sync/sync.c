@@ -219,6 +219,8 @@ static truce_status count_flags(truce_sync *sync, const char *collection, const 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Appends the status of a rule: its definition, the numbers of flags, and the time of the oldest
+ * one. */
 static truce_status append_rule(truce_sync *sync, const struct sync_rule *rule, bson_t *one,
                                 bson_error_t *error)
 {
@@ -390,6 +392,8 @@ static truce_status rule_check_collection(const truce_sync_rule *rule, const cha
     return TRUCE_OK;
 }
 
+/* Checks a rule by itself. check_among compares it with the other rules, and check_stored with the
+ * documents. */
 static truce_status rule_check_rule(const truce_sync_rule *rule, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(rule, "truce_sync_rule", error);

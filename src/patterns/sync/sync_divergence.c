@@ -149,6 +149,8 @@ static bool is_consistent(const struct sync_rule *rule, const bson_t *dependent,
              truce__sync_copied(rule, dependent) > truce__sync_revision(source));
 }
 
+/* Counts a divergence in the report, and passes it to the caller's function. The finding borrows
+ * from the dependent. */
 static void sync_walk_report(const struct walk *walk, truce_sync_divergence divergence,
                              const bson_t *dependent, bool repaired)
 {

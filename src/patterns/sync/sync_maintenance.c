@@ -115,6 +115,7 @@ static void sync_maintenance_report(const truce_sync_finding *found, void *arg)
         truce__check_report(context->check, &finding, found->repaired);
 }
 
+/* Reports a document whose flag is older than STUCK_MS. `arg` is the name of the flag. */
 static truce_status maintenance_check_stuck(struct check *check, const char *collection,
                                             const bson_t *document, void *arg, bson_error_t *error)
 {
@@ -146,6 +147,8 @@ static truce_status check_flag(struct check *check, const char *collection, cons
     return status;
 }
 
+/* Checks the copies and the flags of one rule. To repair a single finding (`check->only`), walks
+ * without repairs first, and then repairs only the dependent that has the finding. */
 static truce_status maintenance_check_rule(struct check *check, truce_sync *sync,
                                            const struct sync_rule *rule, bson_error_t *error)
 {

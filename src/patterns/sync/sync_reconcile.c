@@ -121,6 +121,8 @@ static bool sync_settle_refused(truce_status status)
     return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE;
 }
 
+/* Copies to the dependents of the batch by one write, and empties the batch. Dependents that the
+ * write skipped are copied one by one. */
 static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 {
     bson_t which, behind = BSON_INITIALIZER;
@@ -189,6 +191,8 @@ static truce_status copy_rule(struct sync_work *work, const struct sync_rule *ru
     return status ? status : last;
 }
 
+/* Copies a source by all rules of its collection. A copy that the store refuses does not stop the
+ * other rules; its status is returned at the end. */
 static truce_status copy_all(struct sync_work *work, const char *collection, const bson_t *source,
                              bson_error_t *error)
 {

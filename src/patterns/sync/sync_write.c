@@ -622,6 +622,9 @@ static truce_status begin_copies(const struct writing *writing, const struct syn
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Adds what one rule requires for the changed document. A source whose copied fields changed gets
+ * its flag. A dependent that is new or refers to another source gets copies and its flag. Refuses a
+ * change of a copy. */
 static truce_status add_for(const struct writing *writing, const struct sync_rule *rule,
                             const bson_t *before, const bson_t *after, struct addition *addition,
                             bson_error_t *error)

@@ -227,6 +227,8 @@ static truce_status tree_indexes(truce_tree *tree, bson_error_t *error)
     return status;
 }
 
+/* Inserts the master of a new tree. If another process has created the tree in the meantime, that
+ * is a success, too. */
 static truce_status insert_master(truce_tree *tree, bson_error_t *error)
 {
     int64_t before = tree->first ? tree->first - 1 : 0;
@@ -321,6 +323,7 @@ static truce_status tree_check_name(const char *name, const char *what, bson_err
     return TRUCE_OK;
 }
 
+/* Checks the name of the parent field: a top-level field that truce does not use itself. */
 static truce_status check_parent(const char *parent, bson_error_t *error)
 {
     static const char *const own[] = {"_id", "tree",    "itemId", "version", "token",
@@ -340,6 +343,8 @@ static truce_status check_parent(const char *parent, bson_error_t *error)
     return tree_check_name(parent, "parent field", error);
 }
 
+/* Checks the options of a handle. Only the store knows whether they fit an existing tree
+ * (tree_read_master). */
 static truce_status tree_check_options(const truce_tree_options *options, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_tree_options", error);
@@ -414,6 +419,8 @@ static truce_status tree_take(truce_tree *tree, const char *field, const char *k
     return TRUCE_OK;
 }
 
+/* Finds the tree, and takes the collection and the parent field from it. Returns INVALID if the
+ * handle has other ones. The caller holds the mutex of the handle. */
 static truce_status tree_read_master(truce_tree *tree, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name)), found;
@@ -547,6 +554,7 @@ static truce_status remove_every(truce_tree *tree, const char *collection, bson_
     return status;
 }
 
+/* Removes the items, edits, and holds of a dropped tree, and then its master. */
 static truce_status remove_rest(truce_tree *tree, const char *items, const bson_oid_t *born,
                                 bson_error_t *error)
 {

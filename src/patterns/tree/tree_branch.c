@@ -33,6 +33,8 @@
 
 /* ---- the origin ------------------------------------------------------------------------------ */
 
+/* Reads the field `from` of a master. A tree that is not a branch has none: `from` is then all
+ * zeros. */
 static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
                                  struct tree_from *from, bson_error_t *error)
 {
@@ -312,6 +314,8 @@ static truce_status copy_items(struct branching *branching, bson_error_t *error)
     return status ? status : branching->status;
 }
 
+/* Publishes the copied items as version 1 of the branch, together with `from`. The root is that of
+ * the origin, so erase finds all trees of one root. */
 static truce_status end_branch(struct branching *branching, bson_error_t *error)
 {
     const truce_tree *origin = branching->origin;
@@ -621,6 +625,8 @@ static void forget_own(struct rebase *rebase)
     rebase->bytes = 0;
 }
 
+/* Reads the base and the current version of the items in the portion, merges them, and empties the
+ * portion. Repeats the read if versions were collected during it. */
 static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
 {
     bson_t ids = BSON_INITIALIZER;
@@ -679,6 +685,8 @@ static truce_status base_is_there(const struct rebase *rebase, bson_error_t *err
     return status;
 }
 
+/* Merges all items of the edit into the new one. Returns TRUCE_CONFLICT if items could not be
+ * merged, after all conflicts were reported. */
 static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
 {
     truce_tree_edit *edit = rebase->edit;
@@ -884,6 +892,8 @@ static truce_status check_origin(const struct joining *joining, bson_error_t *er
                      of->tree->name, joining->branch->name);
 }
 
+/* Opens the three versions of a merge: the source with a hold, the target through a new edit, and
+ * the common base. The caller closes what was opened, also after a failure. */
 static truce_status open_versions(struct joining *joining, bson_error_t *error)
 {
     truce_tree_at now = {.hold = true};
@@ -1029,6 +1039,8 @@ static truce_status join_merge_items(struct joining *joining, bson_error_t *erro
 
 /* ---- the merge ------------------------------------------------------------------------------- */
 
+/* Publishes the merge, with the new state of the branch: the merged version of the source becomes
+ * the common base. */
 static truce_status join_publish(struct joining *joining, bson_error_t *error)
 {
     struct tree_from from = joining->from;

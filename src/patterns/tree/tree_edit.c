@@ -171,6 +171,8 @@ static truce_status shape_check_orphans(struct shape *shape, const struct node *
     return status ? status : shape->status;
 }
 
+/* Reads the items of the edit and checks each of them: the children of a removed item, and the
+ * ancestors of an item that was put. */
 static truce_status shape_begin(struct shape *shape, bson_error_t *error)
 {
     const truce_tree_edit *edit = shape->edit;
@@ -212,6 +214,7 @@ static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
+/* Makes the record of the edit. `since` is stored as "from" if the caller did not give it. */
 static bson_t *edit_make_record(const truce_tree_edit *edit, int64_t now_ms)
 {
     bson_t *document = BCON_NEW("_id", BCON_OID(&edit->token), "tree", BCON_UTF8(edit->tree->name),
@@ -231,6 +234,8 @@ static bson_t *edit_make_record(const truce_tree_edit *edit, int64_t now_ms)
     return document;
 }
 
+/* Inserts the record before the first items (TR8). DUPLICATE means that an earlier send took
+ * effect. */
 static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_write_options options = {.relaxed = truce__tree_relaxed(edit->tree)};
@@ -616,8 +621,8 @@ static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson
 }
 
 /* Writes the gathered items. The first `edit->count` items are then those that could not be
- * written. Returns TRUCE_OK if no item remains, otherwise the status of a failed write: if possible,
- * of one that repeating does not help. */
+ * written. Returns TRUCE_OK if no item remains, otherwise the status of a failed write: if
+ * possible, of one that repeating does not help. */
 static truce_status write_gathered(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_bulk_options options = {.unordered = true, .relaxed = truce__tree_relaxed(edit->tree)};

@@ -300,6 +300,8 @@ static truce_status collect_refresh(struct collecting *collecting, bson_error_t 
     return truce__tree_master(collecting->tree, &collecting->master, error);
 }
 
+/* Removes all documents that match the filter, which the call takes over. If `counted`, adds their
+ * number to the totals; a send without a reply is not counted. */
 static truce_status collect_remove_all(struct collecting *collecting, const char *collection,
                                        bson_t *filter, bool counted, bson_error_t *error)
 {

@@ -93,6 +93,8 @@ static void diff_hand(struct diffing *diffing)
     }
 }
 
+/* Compares both versions of some items and passes the differences to the caller, after the second
+ * read of the master. */
 static truce_status diff_portion(struct diffing *diffing, const struct value *ids, size_t count,
                                  bson_error_t *error)
 {
@@ -384,6 +386,7 @@ static truce_status export_version(struct exporting *exporting, const struct tre
                             error);
 }
 
+/* Passes the tags of the exported versions, by version. */
 static truce_status export_tags(struct exporting *exporting, bson_error_t *error)
 {
     const truce_tree *tree = exporting->tree;
@@ -603,6 +606,8 @@ static truce_status end_version(truce_tree_import *import, bson_error_t *error)
     return status;
 }
 
+/* Passes over a version that the tree has or has collected. Returns INVALID if the version of the
+ * tree has another token, because the histories then differ. */
 static truce_status history_pass(truce_tree_import *import, const struct tree_master *master,
                                  const bson_t *line, int64_t version, bson_error_t *error)
 {
@@ -627,6 +632,8 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
     return status;
 }
 
+/* Begins the edit of the next version, with the message, author, time, and token of the line. If
+ * the tree does not exist yet, it begins with import->first. */
 static truce_status history_begin_edit(truce_tree_import *import, const bson_t *line,
                                        bson_error_t *error)
 {

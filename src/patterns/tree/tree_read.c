@@ -436,6 +436,8 @@ static truce_status hand_candidates(struct candidates *candidates, bson_error_t 
     return status;
 }
 
+/* Collects matching documents as candidates, and passes them on in portions of CANDIDATES documents
+ * or TREE_BATCH_BYTES. */
 static truce_status find_gather(struct candidates *candidates, truce_cursor *cursor,
                                 bson_error_t *error)
 {
@@ -609,6 +611,8 @@ static truce_status version_of_token(const truce_tree *tree, const struct tree_m
                                : TRUCE_OK;
 }
 
+/* Finds the version that `at` describes: by number, time, tag, or token, of which at most one may
+ * be given. Without any, it is the current version. */
 static truce_status find_version(truce_tree *tree, const struct tree_master *master,
                                  const truce_tree_at *at, int64_t *version, bson_error_t *error)
 {
@@ -632,6 +636,8 @@ static truce_status find_version(truce_tree *tree, const struct tree_master *mas
     return at->token ? version_of_token(tree, master, at->token, version, error) : TRUCE_OK;
 }
 
+/* Tries once to open a snapshot. If the caller wants a hold, holds the version. Returns
+ * TRUCE_EXPIRED if the version was collected, perhaps before the hold. */
 static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at *at,
                               bson_error_t *error)
 {
@@ -858,6 +864,8 @@ static void tree_read_take(bson_t *kept, const bson_t *document)
     bson_copy_to(document, kept);
 }
 
+/* Adds a document in the order of itemId and version. When the itemId changes, passes the pair of
+ * the last one to the function. */
 static truce_status pair_add(struct pair *pair, const bson_t *document, bson_error_t *error)
 {
     struct value id = truce__tree_item_id(document);
@@ -920,6 +928,7 @@ static truce_status tree_count(truce_tree *tree, const char *collection, bson_t 
     return result;
 }
 
+/* Appends {tags: {TAG: version, ...}}. */
 static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *error)
 {
     bson_t *filter =
@@ -951,6 +960,8 @@ static truce_status append_from(truce_tree *tree, bson_t *status, bson_error_t *
     return result;
 }
 
+/* Appends {branches: [name, ...]}, the trees that began as versions of this one, without dropped
+ * ones. */
 static truce_status append_branches(truce_tree *tree, bson_t *status, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("from.tree", BCON_UTF8(tree->name), "dropped", "{", "$exists",
@@ -971,6 +982,7 @@ static truce_status append_branches(truce_tree *tree, bson_t *status, bson_error
     return result;
 }
 
+/* Appends what the master says about the tree. "kept" is the oldest version that can be read. */
 static void append_master(const truce_tree *tree, const struct tree_master *master, bson_t *status)
 {
     BSON_APPEND_UTF8(status, "tree", tree->name);

@@ -28,11 +28,11 @@
  * after a restart, finds the outcome of a commit.
  *
  * Files: this one (the URI, opening, indexes and collections), mongo_pool.c (connections),
- * mongo_time_limit.c, mongo_command.c, mongo_error.c, mongo_read.c, mongo_write.c,
- * mongo_transaction.c, mongo_session.c and mongo_change_stream.c (transactions and change streams
- * of a server's clients), mongo_shards.c (shard keys), mongo_change_listener.c (waits),
- * mongo_structure.c (the structure number), mongo_server_operation.c (operations of a truce
- * server), mongoc_load.c (loads libmongoc), mongo_doctor_facts.c (facts for truce_doctor).
+ * mongo_time_limit.c, mongo_command.c, mongo_error.c, mongo_read.c, mongo_write.c, and
+ * mongo_transaction.c. The parts for a server's clients are mongo_session.c and
+ * mongo_change_stream.c. mongo_shards.c has the shard keys, mongo_change_listener.c the waits, and
+ * mongo_structure.c the structure number. mongo_server_operation.c calls the operations of a truce
+ * server, mongoc_load.c loads libmongoc, and mongo_doctor_facts.c collects facts for truce_doctor.
  *
  * A write waits for the majority and for a reply until its own deadline, or until the store's.
  * After that, its result is TRUCE_UNKNOWN (mongo_time_limit.c).
