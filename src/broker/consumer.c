@@ -201,7 +201,7 @@ static truce_status consumer_find_id(struct consumer *consumer, const struct ite
         truce__effect_target_is_set(consumer->target))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
-                       "the message has no id, so a repetition of it cannot be recognised: the "
+                       "the message has no id, so a repetition of it cannot be recognized: the "
                        "publisher sets the property message_id, or --id names a field");
 }
 

@@ -41,7 +41,7 @@ struct feed_events {
     struct engine *engine;
     bson_oid_t feed;
     /* The name of the collection, as users and as the file know it. */
-    char *collection, position[STORED_NAME_MAX];
+    char *collection, stored_name[STORED_NAME_MAX];
     /* The source of the events, the name of the position, and the URL of the broker; owned. */
     char *source, *publisher, *to;
     /* The position up to which the broker has confirmed all events, and the position at which
@@ -201,8 +201,8 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
 static bool feed_events_sees(const struct feed_events *changes, const struct feed_entry *entry)
 {
     return feed_event_type(entry->kind) &&
-           (!strcmp(entry->collection, changes->position) ||
-            (entry->kind == FEED_RENAME && !strcmp(entry->other, changes->position)));
+           (!strcmp(entry->collection, changes->stored_name) ||
+            (entry->kind == FEED_RENAME && !strcmp(entry->other, changes->stored_name)));
 }
 
 /* Appends the event of an entry of the feed, if the reader sees it (a feed_take function). Returns
@@ -458,8 +458,8 @@ static truce_status feed_events_find_feed(struct feed_events *changes, int64_t f
 }
 
 /* Finds the name of the collection in the file. */
-static truce_status feed_events_find_position(struct feed_events *changes, const char **database,
-                                              bson_error_t *error)
+static truce_status feed_events_find_stored_name(struct feed_events *changes, const char **database,
+                                                 bson_error_t *error)
 {
     char own[DATABASE_NAME_MAX + 1];
     truce_status status;
@@ -470,12 +470,12 @@ static truce_status feed_events_find_position(struct feed_events *changes, const
                            "the feed omits %.80s, which is a collection of truce",
                            changes->collection);
     if (!*database) {
-        snprintf(changes->position, sizeof changes->position, "%s", changes->collection);
+        snprintf(changes->stored_name, sizeof changes->stored_name, "%s", changes->collection);
         return TRUCE_OK;
     }
     status = truce__own_database(truce__database_holder(changes->store), own, error);
     return status ? status
-                  : truce__stored_name_of(own, *database, changes->collection, changes->position,
+                  : truce__stored_name_of(own, *database, changes->collection, changes->stored_name,
                                           error);
 }
 
@@ -511,7 +511,7 @@ static truce_status feed_events_begin(struct feed_events *changes,
     truce_status status = feed_events_find_feed(changes, options->feed_ms, &state, error);
 
     if (!status)
-        status = feed_events_find_position(changes, &database, error);
+        status = feed_events_find_stored_name(changes, &database, error);
     if (status)
         return status;
     changes->feed = state.spec.id;

@@ -1,5 +1,5 @@
-#ifndef TRUCE_COMMIT_COMMIT_CARE_H
-#define TRUCE_COMMIT_COMMIT_CARE_H
+#ifndef TRUCE_COMMIT_COMMIT_MAINTENANCE_H
+#define TRUCE_COMMIT_COMMIT_MAINTENANCE_H
 
 /* The sweep and the check of commits, for the table in src/maintenance/maintenance_registry.c. */
 #include "store/maintenance.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_WAL_CHECKSUM_H
-#define TRUCE_ENGINE_WAL_CHECKSUM_H
+#ifndef TRUCE_ENGINE_STORAGE_WAL_CHECKSUM_H
+#define TRUCE_ENGINE_STORAGE_WAL_CHECKSUM_H
 
 /* The running checksum of SQLite's log, which has two sums of 32 bits. */
 #include <stdbool.h>
