@@ -142,7 +142,9 @@ static const char *const documents[] = {"{}",
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-enum { LEAVE_OUT, TWICE, VALUES };
+/* LONGER_FIRST and LONGER_LAST add a longer field of the same name: code that takes a size from one
+ * of them must not read the other. NULL_FIRST adds a null of this name. */
+enum { LEAVE_OUT, TWICE, LONGER_FIRST, LONGER_LAST, NULL_FIRST, VALUES };
 
 #define CHANGES                                                                                    \
     (VALUES + COUNT(others) + COUNT(numbers) + COUNT(doubles) + COUNT(words) + COUNT(documents))
@@ -225,19 +227,72 @@ struct change {
     const bson_value_t *value;
 };
 
+/* The number of values of a longer field. */
+#define LONGER 300
+
+/* Appends the elements of an array, or the fields of a document, again and again. */
+static void append_again(const bson_iter_t *iter, bool is_array, bson_t *out)
+{
+    bson_iter_t at;
+    bson_t inner;
+    char index[16];
+    const char *key;
+    uint32_t i = 0;
+
+    truce_assert(within(iter, &inner));
+    while (i < LONGER && bson_iter_init(&at, &inner) && !bson_empty(&inner)) {
+        while (i < LONGER && bson_iter_next(&at)) {
+            bson_uint32_to_string(i++, &key, index, sizeof index);
+            bson_append_value(out, is_array ? key : bson_iter_key(&at), -1, bson_iter_value(&at));
+        }
+    }
+}
+
+/* Appends a field of the same name and type, but longer. A value that is neither a document nor an
+ * array becomes a long string. */
+static void append_longer(const bson_iter_t *iter, bson_t *out)
+{
+    const char *key = bson_iter_key(iter);
+    int length = (int)bson_iter_key_len(iter);
+    bson_t longer;
+
+    if (BSON_ITER_HOLDS_DOCUMENT(iter)) {
+        bson_append_document_begin(out, key, length, &longer);
+        append_again(iter, false, &longer);
+        bson_append_document_end(out, &longer);
+    } else if (BSON_ITER_HOLDS_ARRAY(iter)) {
+        bson_append_array_begin(out, key, length, &longer);
+        append_again(iter, true, &longer);
+        bson_append_array_end(out, &longer);
+    } else {
+        append_long(out, key, (uint32_t)length);
+    }
+}
+
 static void append_change(const struct change *change, const bson_iter_t *iter, bson_t *out)
 {
+    const bson_value_t *value = bson_iter_value((bson_iter_t *)iter);
     const char *key = bson_iter_key(iter);
     uint32_t length = bson_iter_key_len(iter);
 
     if (change->value) {
         bson_append_value(out, key, (int)length, change->value);
-    } else if (change->number >= VALUES) {
-        append_other(out, key, length, change->number - VALUES);
-    } else if (change->number == TWICE) {
-        bson_append_value(out, key, (int)length, bson_iter_value((bson_iter_t *)iter));
-        bson_append_value(out, key, (int)length, bson_iter_value((bson_iter_t *)iter));
+        return;
     }
+    if (change->number >= VALUES) {
+        append_other(out, key, length, change->number - VALUES);
+        return;
+    }
+    if (change->number == LONGER_FIRST)
+        append_longer(iter, out);
+    if (change->number == NULL_FIRST)
+        bson_append_null(out, key, (int)length);
+    if (change->number != LEAVE_OUT)
+        bson_append_value(out, key, (int)length, value);
+    if (change->number == TWICE)
+        bson_append_value(out, key, (int)length, value);
+    if (change->number == LONGER_LAST)
+        append_longer(iter, out);
 }
 
 static void copy_changed(const bson_t *document, uint32_t *place, const struct change *change,

@@ -7,7 +7,8 @@
 
 #include <bson/bson.h>
 
-/* The number of changes. A change leaves a field out, repeats it, or replaces its value. */
+/* The number of changes. A change leaves a field out, replaces its value, or adds a second field of
+ * its name, with the same value or a longer one. */
 extern const uint32_t bson_changes;
 
 /* Counts the fields of the document and of all within it. */

@@ -41,6 +41,8 @@ __attribute__((unused)) static const struct sample {
      "{db: 'test', coll: 'o'}}], cursor: {}}"},
     {"{aggregate: 'c', pipeline: [{$changeStream: {fullDocument: 'updateLookup', fullDocumentBeforeChange: 'off', "
      "showExpandedEvents: true}}, {$match: {n: 9}}], cursor: {batchSize: 1}}"},
+    {"{aggregate: 'c', pipeline: [{$project: {s: {$switch: {branches: [{case: true, then: 1}], default: 0}}, z: {$zip: "
+     "{inputs: [[1], [2]], useLongestLength: true, defaults: [1, 2]}}, r: {$let: {vars: {a: 1}, in: '$$a'}}}}], cursor: {}}"},
     {"{aggregate: 1, pipeline: [{$listLocalSessions: {}}, {$limit: 1}], cursor: {}}"},
     {"{aggregate: 1, pipeline: [{$documents: [{a: 1}]}, {$densify: {field: 'a', range: {step: 1, bounds: [0, 5]}}}, {$fill: "
      "{sortBy: {a: 1}, output: {b: {value: 2}}}}], cursor: {}}",
