@@ -404,10 +404,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_commit(truce_job *job,
 typedef truce_status truce_step_function(truce_commit *commit, void *arg, bson_t *result,
                                          bson_error_t *error);
 
-/* Runs a step unless an earlier attempt has completed it: a retried job thus continues after its last
- * step. `name` is unique among the steps and sleeps of the job, and has no dots and no "$". A second
- * step of the same name in one attempt is TRUCE_INVALID; a step that failed may be repeated. `result`
- * (NULL means not wanted) is initialized here; the caller destroys it. */
+/* Runs a step unless an earlier attempt has completed it: a retried job thus continues after its
+ * last step. `name` is unique among the steps and sleeps of the job, and has no dots and no "$". A
+ * second step of the same name in one attempt is TRUCE_INVALID; a step that failed may be repeated.
+ * `result` (NULL means not wanted) is initialized here; the caller destroys it. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_step(truce_job *job, const char *name,
                                                         truce_step_function *function, void *arg,
                                                         bson_t *result, bson_error_t *error);

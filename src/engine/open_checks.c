@@ -1,11 +1,11 @@
 /*
  * Checks before SQLite opens a file.
  *
- *     path --resolve links--> the file --may this process open it? do its first bytes
- *          belong to a store?--> the lock file, locked
- *          --does its page belong to this store? otherwise: does SQLite also say that no process
- *            has the file open?--> adopted
- *          --do database and log belong together?--> SQLite may open the file
+ *  1. Resolve the links of the path.
+ *  2. Check that this process may open the file, and that its first bytes are those of a store.
+ *  3. Enter the lock file. If its page belongs to another store, adopt it only if SQLite also
+ *     reports that no process has the file open.
+ *  4. Check that database and log belong together. Then SQLite may open the file.
  *
  * These checks open the database only through SQLite, to read its first bytes and to try its lock.
  * Everything else comes from stat(), because closing a descriptor of the file would drop all locks

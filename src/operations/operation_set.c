@@ -319,7 +319,8 @@ static void append_results(const truce_set_result *results, size_t count, bson_t
     bson_append_array_end(reply, &array);
 }
 
-/* Returns whether some operations failed, and others were applied. */
+/* Returns whether some operations failed, and others have an outcome (applied, stale, duplicate,
+ * or quarantined). */
 static bool is_partial(const truce_set_result *results, size_t count)
 {
     size_t failed = 0, applied = 0;

@@ -96,8 +96,9 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-/* Checks the `_keys` of one document. Values of other documents are allowed only while a commit
- * holds it. If `bare`, it may lack its own. */
+/* Checks the `_keys` of one document. Values other than its own are allowed only while a commit
+ * holds the document. If `bare`, `_keys` may be absent, and may lack the own value while a commit
+ * holds the document. Returns NULL or the fault. */
 static const char *history_check_bare_keys(const bson_t *document, bool bare)
 {
     bson_iter_t iter, keys, element, values;
@@ -141,6 +142,7 @@ const char *truce__history_keys(truce_store *store, const bool bare[SIM_DOCUMENT
     return wrong;
 }
 
+/* Records a decided commit. Returns false if it was recorded before. */
 static bool is_new_decision(struct sim_history *history, const bson_oid_t *id)
 {
     for (int i = 0; i < history->decided_count; i++) {
@@ -274,7 +276,8 @@ static int key_after(const struct sim_txn *txn, int document, int before)
                : before;
 }
 
-/* Checks that each version has its writer's value, and that no value occurs twice. */
+/* Checks that each version has its writer's value, and that no two documents end with the same
+ * value. */
 static const char *check_values(struct checker *checker)
 {
     const struct sim_history *history = checker->history;
@@ -314,7 +317,7 @@ static bool history_document_existed(const struct sim_history *history, const st
 }
 
 /* Returns whether the reason of a refusal existed at some time during the transaction. If `own`,
- * only in a document that the transaction writes itself. */
+ * only in a document that an operation of the transaction names. */
 static bool was_taken(const struct sim_history *history, const struct sim_txn *txn, bool own)
 {
     for (int d = 0; d < SIM_DOCUMENTS; d++) {

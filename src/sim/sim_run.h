@@ -130,7 +130,7 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
 
 /* A pattern in the simulator: calls on one document, and the checks of that document. */
 struct sim_pattern {
-    /* The document at the start, in JSON. */
+    /* The collection, and its document at the start, in JSON. */
     const char *collection, *document;
     /* The name of another collection, which has {_id: 1, n: 0}, or NULL. */
     const char *other;
@@ -140,8 +140,11 @@ struct sim_pattern {
     int positions;
     /* Creates further documents before the run, or NULL. */
     void (*begin)(struct run *run);
+    /* Makes call number `call`. */
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
+    /* Checks the document after each write. */
     void (*observe)(struct run *run, const bson_t *document);
+    /* Checks the document after the run. */
     void (*check)(struct run *run, const bson_t *document);
 };
 

@@ -119,7 +119,8 @@ static bool may_run(const bson_t *statement, const bson_t *key)
     return many || says_field(&query, "_id") || says_key(&query, key);
 }
 
-/* Checks that the index begins with the shard key's fields, or with _id. */
+/* Returns whether the index is allowed: it is not unique, or begins with the shard key's fields or
+ * with _id. */
 static bool may_index(const bson_t *index, const bson_t *key)
 {
     bson_iter_t shard, own;

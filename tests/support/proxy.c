@@ -143,7 +143,8 @@ static bool is_commit(const uint8_t *message, uint32_t size)
     return body_of(message, size, &body) && bson_has_field(&body, "commitTransaction");
 }
 
-/* Returns the fault of this message. */
+/* Counts the message, and returns the fault that is due for it, or PROXY_NOTHING. Sets *say to the
+ * reply of PROXY_SAY. */
 static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t size,
                              const bson_t **say)
 {
@@ -246,7 +247,7 @@ static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
     if (fault == PROXY_HOLD)
         hold(pump->link->proxy);
     passed = write_whole(to, message, fault == PROXY_HALF ? size / 2 : size);
-    /* Waits until the server has executed the command. */
+    /* The server has probably executed the command after this time. */
     if (fault == PROXY_DELAY)
         truce__clock_sleep_ms(100);
     if (fault == PROXY_DELAY || fault == PROXY_HOLD)

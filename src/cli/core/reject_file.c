@@ -21,8 +21,8 @@ static bool is_reject_file(const char *path)
     return !got || (got > 0 && !strcmp(begin, FIRST));
 }
 
-/* Checks that the folder of a file that does not exist yet does. Otherwise the import would end
- * with its first rejected line. */
+/* Checks that the folder of the file exists. Otherwise the import would fail at its first rejected
+ * line. */
 static truce_status check_folder(const char *path, bson_error_t *error)
 {
     const char *slash = strrchr(path, '/');
@@ -81,7 +81,7 @@ static truce_status open_rejects(struct rejects *rejects, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Cuts between two characters, not inside one. */
+/* Returns the length of the text cut to NDJSON_TEXT_MAX bytes, not inside a character. */
 static size_t cut_length(const char *text, size_t size)
 {
     size_t length = NDJSON_TEXT_MAX;

@@ -43,8 +43,8 @@ static uint64_t print_mix(uint64_t print, uint64_t by)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* A pair of 64-bit sums of products. Each product has two neighboring words as factors, to which
- * the keys of their positions were added. */
+/* One or two 64-bit sums of products: two with SSE2. Each product has two neighboring words as
+ * factors, to which the keys of their positions were added. */
 #if defined(__SSE2__)
 
 typedef __m128i sums;

@@ -719,9 +719,6 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
 
 /* ---- prepared statements of tables ---------------------------------------------------------- */
 
-/* If the transaction that created a table is rolled back, the number of the table is used again. A
- * prepared statement of an index may then name the rows of another collection. */
-
 /* The maximum number of tables whose statements a connection stores. If there are more, it drops
  * the statements of all tables. */
 #define TABLES_MAX 256
@@ -858,6 +855,8 @@ truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t 
     truce_assert(kv->state != KV_IDLE && !kv->take);
     kv_settle(kv);
     kv->table = table;
+    /* The number of a table is used again if the transaction that created it is rolled back. A
+     * cached statement may then join with the rows of another collection. */
     if (*cached && found->rows[kind] != rows) {
         sqlite3_finalize(*cached);
         *cached = NULL;

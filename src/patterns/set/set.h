@@ -149,7 +149,7 @@ struct set_call {
     /* Protects the fields below. If the queue's mutex is needed, too, it is acquired first. */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    /* Wakes the thread of the call: the call is done, or may lead. */
+    /* The thread of the call must wake up: the call is done, or may lead the next batch. */
     bool turn;
     /* The call is done. Its owner may free it as soon as it sees this. */
     bool done;

@@ -3,9 +3,9 @@
  *
  * Stored ranges are variable-length numbers: seven bits in a byte, the lowest first; the highest
  * bit says that another byte follows. Each range has the number 2 * gap, where the gap is the
- * distance from the end of the range before it (from the base for the first range). If the range
- * has more than one number, the number is 2 * gap + 1, and the count of further numbers follows. A
- * block has one bit for each of its numbers.
+ * count of numbers between it and the range before it (or from the base on, for the first range).
+ * If the range has more than one number, the number is 2 * gap + 1, and the count of further
+ * numbers follows. A block has one bit for each of its numbers.
  */
 #include <stdlib.h>
 

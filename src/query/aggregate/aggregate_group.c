@@ -7,10 +7,10 @@
  *
  *     table:  hash | entry ──>  next, hash, id | key ... | states ... | id's bytes
  *
- * Groups that do not fit into memory. When the memory is used up, the table is frozen. Documents of
- * its groups are still added. Documents of other groups are written, as evaluated inputs, to one of
- * PARTITIONS files, chosen by the hash of the group. At the end the groups of the table are
- * returned. Then each file is read like an input, one level deeper, with other bits of the hash:
+ * If the groups do not fit into memory, the table is frozen. Documents of its groups are still
+ * added. Documents of other groups are written, as evaluated inputs, to one of PARTITIONS files,
+ * chosen by the hash of the group. At the end the groups of the table are returned. Then each file
+ * is read like an input, one level deeper, with other bits of the hash:
  *
  *     input ──> table 0 ──> output
  *                  └─ others ─> files 0 .. 15, each: ──> table ──> output
@@ -339,7 +339,8 @@ static uint64_t group_mix(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Multiplies words with each other (after wyhash, Wang Yi 2019). */
+/* Hashes the bytes: each word is mixed into the hash by a multiplication with a constant (after
+ * wyhash, Wang Yi 2019). */
 static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
 {
     uint64_t hash = size ^ 0x9e3779b97f4a7c15ULL, word = 0;

@@ -59,8 +59,8 @@ bool serve_is_change_stream(const bson_t *pipeline)
     return position_of_change_stream(pipeline, &stage) >= 0;
 }
 
-/* Reads which document an event has. `none` is the value of an option that asks for no document, and `looks_up`
- * allows "updateLookup". */
+/* Reads which document an event has. `none` is the value of an option that asks for no document,
+ * and `looks_up` allows "updateLookup". */
 static truce_status change_stream_read_kind(const char *text, const char *field, const char *none,
                                             bool looks_up, enum change_stream_document *kind,
                                             bson_error_t *error)

@@ -296,8 +296,10 @@ static void append_help(const struct command *command, bool tests, bson_t *comma
 {
     bson_t one;
 
+    /* A second spelling of a command has no help. Commands for tests are listed only if the server
+     * allows them. */
     if (!command->help || (command->need.kind == NEED_TESTS && !tests))
-        return; /* The row is a second spelling of a command. */
+        return;
     BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
     BSON_APPEND_UTF8(&one, "help", command->help);
     BSON_APPEND_BOOL(&one, "requiresAuth", command->need.kind != NEED_NOTHING);

@@ -513,7 +513,8 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
     return false;
 }
 
-/* Logs the user in. Returns false if a reply was sent. */
+/* Logs the user in, if the server has logins. Returns false if a reply was sent, or with *result =
+ * MHD_NO if the connection must end without one. */
 static bool http_check_user(struct http_connection *own, struct MHD_Connection *c,
                             const char *database, enum MHD_Result *result)
 {
@@ -561,7 +562,8 @@ static bool http_begin_screen(struct MHD_Connection *c, const char *method,
     return exchange->screen;
 }
 
-/* Checks a request by its headers. Returns false if a reply was sent; then the body is not read. */
+/* Checks a request by its headers. Returns false if a reply was sent, or with *result = MHD_NO if
+ * the connection must end without one. The body is then not read. */
 static bool http_begin(struct http *http, struct http_connection *own, struct MHD_Connection *c,
                        const char *url, const char *method, struct exchange *exchange,
                        enum MHD_Result *result)

@@ -18,7 +18,7 @@
  * Invariants:
  *  1. A tick is greater than every earlier tick of this server.
  *  2. A tick is within a range that this server had reserved on the disk before it gave out the
- *  tick.
+ *     tick.
  *  3. `until` only grows: a server raises it with a compare-and-set, which fails if another server
  *     was faster. Ranges therefore do not overlap, and no two servers of a store give out the same
  *     tick. A server that starts after another has ended gives out greater ticks.
@@ -36,8 +36,10 @@
 #include "store/file/file.h"
 #include "store/reserved_names.h"
 
+/* The seconds of times that one write reserves. */
 #define RESERVED_S 10
-#define BEHIND_S   10
+/* The seconds by which the time of a reply is behind the clock, unless the feed is later. */
+#define BEHIND_S 10
 
 /* ---- now ------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
  *      shards, sharded: [{_id: "db.collection", key, unique}]}                        of a mongos
  *
  * If a command is refused (missing privileges, unknown command), its reply is {refused: message,
- * code}.
+ * code}. If hello is refused, `clock` and `hello` are absent.
  */
 #include "store/mongodb/mongo.h"
 
@@ -116,7 +116,7 @@ static truce_status facts_append_reply(struct mongo_store *store, const struct q
 
 /* ---- other facts ----------------------------------------------------------------------------- */
 
-/* Runs hello between two reads of the local clock. Servers before 5.0 know only its old name. */
+/* Runs hello between two reads of the local clock. Old servers know only isMaster. */
 static truce_status put_hello(struct mongo_store *store, bson_t *facts, bson_error_t *error)
 {
     static const char *const names[] = {"hello", "isMaster"};
