@@ -113,6 +113,8 @@ typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson
  *     TRUCE_DUPLICATE  the key was used for another commit, or a unique key exists
  *     TRUCE_EXPIRED    the key is too old for the store to know whether it was used
  *     TRUCE_INVALID    a change cannot be applied to its document
+ *
+ * Any other status is the one that `function` returned, for example TRUCE_LIMIT of a ledger.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transact(truce_store *store,
                                                         truce_commit_function *function, void *arg,
