@@ -179,7 +179,7 @@ static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
     struct slice *shared = slice_of(ahead, reading->number), *own = &reading->slice;
     struct buffer found = shared->found;
 
-    /* Invariant 3. */
+    /* The caller has read this slice itself (invariant 3). */
     if (reading->number < ahead->given)
         return;
     ahead_learn(ahead, own);
