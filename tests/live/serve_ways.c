@@ -424,6 +424,23 @@ static bool waits_long(const bson_t *command)
     return reply_number(command, "waitMS") > 100;
 }
 
+/* Returns whether a field occurs twice. Then the ways need not agree: over HTTP, the name of the
+ * operation is a part of the path, and a call that waits may read either value. */
+static bool repeats_a_field(const bson_t *command)
+{
+    bson_iter_t one, other;
+
+    truce_assert(bson_iter_init(&one, command));
+    while (bson_iter_next(&one)) {
+        other = one;
+        while (bson_iter_next(&other)) {
+            if (!strcmp(bson_iter_key(&other), bson_iter_key(&one)))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Over HTTP, the value of an operation without a target is not sent. */
 static void compare_wrong_of(const struct operation_row *row, struct random *random)
 {
@@ -436,7 +453,7 @@ static void compare_wrong_of(const struct operation_row *row, struct random *ran
             if (truce__random_below(random, (uint64_t)wrong_part()))
                 continue;
             changed = bson_changed(command, place, change);
-            if (!waits_long(changed) &&
+            if (!waits_long(changed) && !repeats_a_field(changed) &&
                 bson_validate(changed, BSON_VALIDATE_UTF8 | BSON_VALIDATE_UTF8_ALLOW_NULL, NULL))
                 compare_wrong(changed, place || row->target);
             bson_destroy(changed);
