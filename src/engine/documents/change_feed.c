@@ -113,8 +113,6 @@ struct pruning {
     /* The rows of the entries that this step removes. */
     int64_t rows[PRUNE_ROWS];
     int count;
-    /* The value of `s` in the entry before. */
-    int64_t sum;
     /* Whether entries for another step are left. */
     bool more;
 };

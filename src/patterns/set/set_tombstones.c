@@ -19,7 +19,6 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "patterns/set/set.h"
-#include "patterns/set/set_walk.h"
 #include "store/store.h"
 
 /* ---- the archive ----------------------------------------------------------------------------- */
