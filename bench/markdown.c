@@ -266,7 +266,8 @@ int markdown_short(const char *path)
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
-/* Finds the names of the targets that are servers. Those of truce over them are "truce+NAME". */
+/* Finds the names of the targets that are servers. The target of truce over a server NAME is
+ * "truce+NAME". */
 static int find_servers(const struct results *results, const char *names[4])
 {
     int count = 0;

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Returns the user that a server runs as. For root, it is the user of the package, or `nobody`.
- * NULL means the current user. */
+/* Returns the user that a server runs as: for root, the user of the package, or `nobody`. NULL means
+ * the current user. */
 static const struct passwd *find_user(const char *name)
 {
     const struct passwd *user;

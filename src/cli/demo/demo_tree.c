@@ -15,7 +15,7 @@
 #define PAGES    100
 #define CHAPTERS 10
 #define MOVED    10
-#define CHAPTER  1000 /* The itemId of the first chapter. Those of pages begin at 0. */
+#define CHAPTER  1000 /* The itemId of the first chapter. The itemIds of pages begin at 0. */
 
 enum way { IN_PLACE, NUMBERS, TRUCE, WAYS };
 static const char *const way_names[] = {"in_place", "numbers", "truce"};

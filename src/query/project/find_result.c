@@ -15,7 +15,8 @@ struct find_result {
     struct keyer *keyer;
 };
 
-/* Returns whether the keys can be shown. Those of a wildcard cannot: they begin with a path. */
+/* Returns whether the keys can be shown. Keys of a wildcard index cannot, because they begin with a
+ * path. */
 static bool has_keys(const struct find_result_options *options)
 {
     return options->key && options->index && !options->index->fields[0].wildcard;

@@ -72,7 +72,7 @@ static truce_status queue_metrics_read(void *arg, truce_store *view, const char 
     return status;
 }
 
-/* Appends the figures of the queues. Those beyond METRICS_QUEUES_MAX have one entry together. */
+/* Appends the figures of the queues. Queues beyond METRICS_QUEUES_MAX share one entry. */
 static void queue_put_figures(const struct queue_metrics *metrics, struct buffer *out)
 {
     size_t count = metrics->count + (metrics->all[METRICS_QUEUES_MAX].queue[0] != 0);

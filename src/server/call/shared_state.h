@@ -181,8 +181,8 @@ void connection_serve(struct connection *connection);
 
 /* ---- session/cluster_time.c ------------------------------------------------------------------ */
 
-/* Returns the cluster time for a reply. The times of a server never decrease. Those of two servers
- * of one file differ as their clocks do. */
+/* Returns the cluster time for a reply. The times of a server never decrease. The times of two
+ * servers of one file differ as the clocks of these servers do. */
 uint64_t server_time(struct server *server);
 /* Sets *time to the time of a new snapshot. No other snapshot of the store ever has the same time,
  * also after a restart. Later changes through this server have later times. One thread at a time

@@ -284,7 +284,7 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
 }
 
 /* Reads the distinct values of a collection or a view. truce_distinct takes no hint, so with a hint
- * the values come from a find. Those of a view come from a pipeline. */
+ * the values come from a find. The values of a view come from a pipeline. */
 static truce_status serve_read_distinct(struct call *call, const char *stored_name,
                                         const struct distinct_request *question,
                                         const struct view_source *source, bson_t *values,

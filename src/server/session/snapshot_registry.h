@@ -54,7 +54,7 @@ void snapshot_registry_release(struct snapshot_registry *registry,
                                struct registered_snapshot *snapshot);
 /* Converts EXPIRED of a read at a snapshot to error 239: the store has closed the snapshot. */
 truce_status snapshot_registry_status(truce_status status, bson_error_t *error);
-/* Removes snapshots that are older than the window. Those in use are closed by their last users. */
+/* Removes snapshots that are older than the window. The last user of a snapshot in use closes it. */
 void snapshot_registry_expire(struct snapshot_registry *registry);
 
 #endif
