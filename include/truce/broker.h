@@ -60,7 +60,7 @@ typedef struct truce_consume_options {
     /* The time to wait for further messages after the first one of a commit, in ms. 0 means the
      * duration of the last commit, from 5 to 50. */
     uint32_t linger_ms;
-    /* Return when no message waits. */
+    /* Return when no message waits, in Kafka also for no other member of the group. */
     bool until_empty;
     /* The maximum number of messages, after which the call returns. 0 means no limit. */
     int64_t limit;

@@ -660,6 +660,7 @@ static truce_status consumer_connect(struct consumer *consumer, bson_error_t *er
 {
     struct broker_wishes wishes = {.publishes = false,
                                    .consumer = consumer->name,
+                                   .dry_run = consumer->options->dry_run,
                                    .store = consumer->store,
                                    .prefetch = (uint32_t)consumer->batch * 2,
                                    .find_position = consumer_find_position,
@@ -739,7 +740,7 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
 
     if (now_ns - consumer->counted_ns >= CONSUMER_COUNT_NS) {
         consumer->counted_ns = now_ns;
-        status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
+        status = consumer->ops->waiting(consumer->broker, false, &consumer->counts.waiting, error);
     }
     if (!status && consumer_reports(consumer))
         consumer_report(consumer);
@@ -749,6 +750,22 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
     consumer->collected_ns = now_ns;
     return truce__inbox_collect(consumer->store, consumer->name,
                                 truce__clock_wall_ms() - consumer->options->inbox_ms, error);
+}
+
+/* Sets *empty if no message waits. The messages that the broker has for other members of a group
+ * count, too: a member may have been killed. Then this consumer gets them when the broker notices
+ * it. In a dry run, they do not count, because no stored position would show that another member
+ * has read them. */
+static truce_status consumer_is_empty(struct consumer *consumer, bool *empty, bson_error_t *error)
+{
+    int64_t whole = 0;
+    truce_status status =
+        consumer->ops->waiting(consumer->broker, false, &consumer->counts.waiting, error);
+
+    if (!status && consumer->counts.waiting <= 0 && !consumer->options->dry_run)
+        status = consumer->ops->waiting(consumer->broker, true, &whole, error);
+    *empty = !status && consumer->counts.waiting <= 0 && whole <= 0;
+    return status;
 }
 
 /* Runs one iteration of the loop: receives a batch, applies and acknowledges it (a dry run only
@@ -773,8 +790,7 @@ static truce_status consumer_receive_batch(struct consumer *consumer, int *idle_
     if (!status && (consumer->options->until_empty || consumer->options->replay) &&
         *idle_ms >= CONSUMER_EMPTY_MS) {
         *idle_ms = 0;
-        status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
-        *empty = !status && consumer->counts.waiting <= 0;
+        status = consumer_is_empty(consumer, empty, error);
     }
     return status || consumer->options->dry_run ? status : consumer_housekeep(consumer, error);
 }

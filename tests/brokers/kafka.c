@@ -361,6 +361,113 @@ TEST(bad_messages_are_rejected_with_their_reasons)
     bson_free(store);
 }
 
+/* ---- the end of a topic ---------------------------------------------------------------------- */
+
+static pid_t start_until_empty(const char *store, const char *url, const char *workers)
+{
+    return command_start(TRUCE_CLI, store, "consume", url, "--into", "queue:mail", "--until-empty",
+                         "--workers", workers, NULL);
+}
+
+/* Returns whether the process ends with code 0 within `seconds`. */
+static bool ends_within(pid_t process, int seconds)
+{
+    int code = -1;
+
+    for (int i = 0; i < seconds * 10; i++) {
+        if (waitpid(process, &code, WNOHANG) == process)
+            return code == 0;
+        truce__clock_sleep_ms(100);
+    }
+    return false;
+}
+
+/* Joins the group of the topic. The member takes part in each rebalance, but reads no message, like
+ * a process that was killed before the broker notices it. */
+static rd_kafka_t *join_without_reading(const char *topic)
+{
+    rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_t *assigned = NULL;
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char reason[300];
+    rd_kafka_t *member;
+
+    CHECK(!rd_kafka_conf_set(conf, "bootstrap.servers",
+                             getenv("TRUCE_TEST_KAFKA") + strlen("kafka://"), reason,
+                             sizeof reason));
+    CHECK(!rd_kafka_conf_set(conf, "group.id", topic, reason, sizeof reason));
+    member = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
+    rd_kafka_topic_partition_list_add(topics, topic, RD_KAFKA_PARTITION_UA);
+    CHECK_INT(rd_kafka_subscribe(member, topics), ==, 0);
+    for (int i = 0; i < 300 && !(assigned && assigned->cnt); i++) {
+        if (assigned)
+            rd_kafka_topic_partition_list_destroy(assigned);
+        truce__clock_sleep_ms(100);
+        CHECK_INT(rd_kafka_assignment(member, &assigned), ==, 0);
+    }
+    if (CHECK(assigned != NULL))
+        CHECK_INT(assigned->cnt, ==, PARTITIONS);
+    rd_kafka_topic_partition_list_destroy(assigned);
+    rd_kafka_topic_partition_list_destroy(topics);
+    return member;
+}
+
+TEST(until_empty_waits_for_messages_that_another_member_of_the_group_has)
+{
+    char *url = kafka_url("shared"), *store = kafka_store("shared");
+    rd_kafka_t *member;
+    pid_t consumer;
+
+    begin();
+    make_topic("shared", PARTITIONS);
+    for (int32_t i = 0; i < PARTITIONS; i++)
+        put("shared", i, "{}");
+    end();
+    member = join_without_reading("shared");
+    consumer = start_until_empty(store, url, "2");
+    CHECK(!ends_within(consumer, 12));
+    rd_kafka_consumer_close(member);
+    rd_kafka_destroy(member);
+    CHECK(ends_within(consumer, 60));
+    CHECK_INT(count_in(store, "truce_queue", "{}"), ==, PARTITIONS);
+    bson_free(url);
+    bson_free(store);
+}
+
+/* Puts a message into each partition in one transaction, whose end is a record of its own. */
+static void put_in_transaction(const char *topic)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char reason[300];
+
+    CHECK(!rd_kafka_conf_set(conf, "bootstrap.servers",
+                             getenv("TRUCE_TEST_KAFKA") + strlen("kafka://"), reason,
+                             sizeof reason));
+    CHECK(!rd_kafka_conf_set(conf, "transactional.id", topic, reason, sizeof reason));
+    producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, reason, sizeof reason);
+    REQUIRE(producer != NULL);
+    CHECK(!rd_kafka_init_transactions(producer, 60000));
+    CHECK(!rd_kafka_begin_transaction(producer));
+    for (int32_t i = 0; i < PARTITIONS; i++)
+        put(topic, i, "{}");
+    CHECK(!rd_kafka_commit_transaction(producer, 60000));
+    end();
+}
+
+TEST(until_empty_ends_at_a_topic_that_ends_with_a_transaction)
+{
+    char *url = kafka_url("transactional"), *store = kafka_store("transactional");
+
+    begin();
+    make_topic("transactional", PARTITIONS);
+    end();
+    put_in_transaction("transactional");
+    CHECK(ends_within(start_until_empty(store, url, "3"), 60));
+    CHECK_INT(count_in(store, "truce_queue", "{}"), ==, PARTITIONS);
+    bson_free(url);
+    bson_free(store);
+}
+
 static truce_status find_no_position(void *arg, const char *stream, int32_t partition,
                                      int64_t *next, bson_error_t *error)
 {
@@ -398,7 +505,7 @@ TEST(messages_are_counted_while_others_wait_in_the_client)
     REQUIRE(!ops->open(&address, &wishes, &broker, &error));
     for (int i = 0; i < 600 && !message; i++)
         CHECK_OK(ops->receive(broker, 100, &message, &error), error);
-    CHECK_OK(ops->waiting(broker, &waiting, &error), error);
+    CHECK_OK(ops->waiting(broker, false, &waiting, &error), error);
     CHECK_INT(waiting, ==, 99);
     truce__broker_message_free(message);
     ops->close(broker);

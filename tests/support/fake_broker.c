@@ -156,9 +156,9 @@ static truce_status fake_acknowledge(void *broker, struct broker_message *const 
     return status;
 }
 
-static truce_status fake_waiting(void *broker, int64_t *count, bson_error_t *error)
+static truce_status fake_waiting(void *broker, bool whole, int64_t *count, bson_error_t *error)
 {
-    (void)broker;
+    (void)broker, (void)whole;
     *count = fake_next() ? 1 : 0;
     return fake_call(error);
 }

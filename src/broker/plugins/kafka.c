@@ -39,7 +39,7 @@ struct kafka {
      * assignment. */
     rd_kafka_topic_partition_list_t *assigned;
     /* For each partition, the offset after the last acknowledged message, as Kafka commits it. NULL
-     * before the first acknowledgement. */
+     * if none was acknowledged since the last assignment. */
     rd_kafka_topic_partition_list_t *acknowledged;
     bool latest, is_consumer;
     /* The client is subscribed. Its messages are in the queue that rd_kafka_poll serves, and
@@ -139,7 +139,9 @@ static void kafka_drop_assigned(struct kafka *kafka)
 {
     if (kafka->assigned)
         rd_kafka_topic_partition_list_destroy(kafka->assigned);
-    kafka->assigned = NULL;
+    if (kafka->acknowledged)
+        rd_kafka_topic_partition_list_destroy(kafka->acknowledged);
+    kafka->assigned = kafka->acknowledged = NULL;
 }
 
 /* Sets the offset at which each partition is read: the stored position, or the configured begin. */
@@ -266,9 +268,11 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
     return good;
 }
 
-/* Checks that the topic exists. Returns NOT_FOUND if it does not, INVALID if no topic can have this
- * name, and IO if no server replied within `timeout_ms`. */
-static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_error_t *error)
+/* Checks that the topic exists, and sets *partitions to the number of its partitions. Returns
+ * NOT_FOUND if it does not exist, INVALID if no topic can have this name, and IO if no server
+ * replied within `timeout_ms`. */
+static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, int *partitions,
+                                      bson_error_t *error)
 {
     const struct rd_kafka_metadata *found = NULL;
     rd_kafka_topic_t *topic = rd_kafka_topic_new(kafka->client, kafka->topic, NULL);
@@ -285,8 +289,11 @@ static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_
         waited_ms += KAFKA_CHECK_MS;
     } while ((code == RD_KAFKA_RESP_ERR__TIMED_OUT || code == RD_KAFKA_RESP_ERR__TRANSPORT) &&
              !kafka->status && waited_ms < timeout_ms);
-    if (!code && found->topic_cnt)
+    *partitions = 0;
+    if (!code && found->topic_cnt) {
         code = found->topics[0].err;
+        *partitions = found->topics[0].partition_cnt;
+    }
     status = kafka_check(kafka, code, "cannot find the topic", error);
     if (found)
         rd_kafka_metadata_destroy(found);
@@ -331,12 +338,13 @@ static truce_status kafka_check_peer(const struct broker_address *address, bson_
 static truce_status kafka_find_topic(struct kafka *kafka, const struct broker_address *address,
                                      bson_error_t *error)
 {
-    truce_status status = kafka_check_topic(kafka, KAFKA_FIRST_MS, error);
+    int partitions;
+    truce_status status = kafka_check_topic(kafka, KAFKA_FIRST_MS, &partitions, error);
 
     if (status != TRUCE_IO)
         return status;
     status = kafka_check_peer(address, error);
-    return status ? status : kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, error);
+    return status ? status : kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, &partitions, error);
 }
 
 static truce_status kafka_subscribe(struct kafka *kafka, bson_error_t *error)
@@ -370,8 +378,6 @@ static void kafka_plugin_close(void *arg)
     if (kafka->client && !kafka->lost)
         rd_kafka_destroy(kafka->client);
     kafka_drop_assigned(kafka);
-    if (kafka->acknowledged)
-        rd_kafka_topic_partition_list_destroy(kafka->acknowledged);
     bson_free(kafka->topic);
     bson_free(kafka);
 }
@@ -537,59 +543,134 @@ static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broke
     return status;
 }
 
-/* Commits the offsets after the messages to Kafka, without waiting for its reply. */
+/* Sets the offset to commit to Kafka, unless another member of the group has got the partition. */
+static void kafka_set_acknowledged(struct kafka *kafka, int32_t partition, int64_t next)
+{
+    rd_kafka_topic_partition_t *at;
+
+    if (!kafka->assigned ||
+        !rd_kafka_topic_partition_list_find(kafka->assigned, kafka->topic, partition))
+        return;
+    if (!kafka->acknowledged)
+        kafka->acknowledged = rd_kafka_topic_partition_list_new(8);
+    at = rd_kafka_topic_partition_list_find(kafka->acknowledged, kafka->topic, partition);
+    if (!at)
+        at = rd_kafka_topic_partition_list_add(kafka->acknowledged, kafka->topic, partition);
+    at->offset = next;
+}
+
+/* Commits the offsets to Kafka, without waiting for its reply. A failure, such as a rebalance at
+ * this time, changes nothing: the store has the positions. */
+static void kafka_commit_acknowledged(struct kafka *kafka)
+{
+    if (kafka->acknowledged)
+        (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 1);
+}
+
+/* Commits the offsets after the messages. */
 static truce_status kafka_plugin_acknowledge(void *arg, struct broker_message *const *messages,
                                              size_t count, bson_error_t *error)
 {
     struct kafka *kafka = arg;
 
-    if (!kafka->acknowledged)
-        kafka->acknowledged = rd_kafka_topic_partition_list_new(8);
-    for (size_t i = 0; i < count; i++) {
-        const struct broker_position *position = &messages[i]->position;
-        rd_kafka_topic_partition_t *at = rd_kafka_topic_partition_list_find(
-            kafka->acknowledged, kafka->topic, position->partition);
-
-        if (!at)
-            at = rd_kafka_topic_partition_list_add(kafka->acknowledged, kafka->topic,
-                                                   position->partition);
-        at->offset = position->offset + 1;
-    }
-    /* A failure, such as a rebalance at this time, changes nothing: the store has the positions. */
-    (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 1);
+    for (size_t i = 0; i < count; i++)
+        kafka_set_acknowledged(kafka, messages[i]->position.partition,
+                               messages[i]->position.offset + 1);
+    kafka_commit_acknowledged(kafka);
     return kafka_noted(kafka, error);
 }
 
-/* Counts the messages after the positions of the assigned partitions. Before an assignment, the
- * count is 1, so that no caller takes the topic for empty. */
-static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t *error)
+/* Adds to *count the messages of a partition after its next offset. A negative offset other than
+ * OFFSET_BEGINNING means the end. */
+static truce_status kafka_add_waiting(struct kafka *kafka, const rd_kafka_topic_partition_t *at,
+                                      int64_t *count, bson_error_t *error)
+{
+    int64_t low = 0, high = 0;
+    rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
+        kafka->client, kafka->topic, at->partition, &low, &high, KAFKA_TIMEOUT_MS);
+
+    if (!code && (at->offset >= 0 || at->offset == RD_KAFKA_OFFSET_BEGINNING))
+        *count += high - (at->offset >= low ? at->offset : low);
+    return kafka_check(kafka, code, "cannot count the messages of", error);
+}
+
+/* Commits the next offsets of the assigned partitions. Unlike the stored position, such an offset is
+ * after the records at the end that are not messages, such as the end of a transaction. All messages
+ * before it are acknowledged. */
+static void kafka_commit_ends(struct kafka *kafka)
+{
+    for (int i = 0; i < kafka->assigned->cnt; i++)
+        if (kafka->assigned->elems[i].offset >= 0)
+            kafka_set_acknowledged(kafka, kafka->assigned->elems[i].partition,
+                                   kafka->assigned->elems[i].offset);
+    kafka_commit_acknowledged(kafka);
+}
+
+/* Sets the next offset of each partition that other members of the group read. It is the higher one
+ * of the stored position and the offset that Kafka has, or the configured begin. */
+static truce_status kafka_find_others(struct kafka *kafka, rd_kafka_topic_partition_list_t *others,
+                                      bson_error_t *error)
+{
+    truce_status status =
+        kafka_check(kafka, rd_kafka_committed(kafka->client, others, KAFKA_TIMEOUT_MS),
+                    "cannot read the offsets of", error);
+
+    for (int i = 0; i < others->cnt && !status; i++) {
+        rd_kafka_topic_partition_t *at = &others->elems[i];
+        int64_t next = -1;
+
+        status = kafka->wishes.find_position(kafka->wishes.arg, kafka->topic, at->partition, &next,
+                                             error);
+        if (next > at->offset)
+            at->offset = next;
+        if (at->offset < 0)
+            at->offset = kafka->latest ? RD_KAFKA_OFFSET_END : RD_KAFKA_OFFSET_BEGINNING;
+    }
+    return status;
+}
+
+/* Adds to *count the messages of the partitions that other members of the group read. */
+static truce_status kafka_add_others(struct kafka *kafka, int partitions, int64_t *count,
+                                     bson_error_t *error)
+{
+    rd_kafka_topic_partition_list_t *others = rd_kafka_topic_partition_list_new(8);
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < partitions; i++)
+        if (!rd_kafka_topic_partition_list_find(kafka->assigned, kafka->topic, i))
+            rd_kafka_topic_partition_list_add(others, kafka->topic, i);
+    if (others->cnt)
+        status = kafka_find_others(kafka, others, error);
+    for (int i = 0; i < others->cnt && !status; i++)
+        status = kafka_add_waiting(kafka, &others->elems[i], count, error);
+    rd_kafka_topic_partition_list_destroy(others);
+    return status;
+}
+
+/* Counts the messages after the positions of the assigned partitions, or of all partitions. Before
+ * an assignment, the count is 1, so that no caller takes the topic for empty. */
+static truce_status kafka_plugin_waiting(void *arg, bool whole, int64_t *count, bson_error_t *error)
 {
     struct kafka *kafka = arg;
-
+    int partitions;
     /* librdkafka does not report the deletion of a topic. */
-    truce_status found = kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, error);
+    truce_status status = kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, &partitions, error);
 
-    kafka->lost |= found == TRUCE_NOT_FOUND;
-    if (found)
-        return found;
+    kafka->lost |= status == TRUCE_NOT_FOUND;
+    if (status)
+        return status;
     kafka->unassigned += !kafka->assigned;
     if (kafka->unassigned > KAFKA_JOIN_TRIES && *kafka->failure)
         return plugin_fail(TRUCE_IO, error, "Kafka assigns no partition of the topic \"%s\": %s",
                            kafka->topic, kafka->failure);
     *count = kafka->assigned ? 0 : 1; /* Unknown until the group has assigned partitions. */
-    for (int i = 0; kafka->assigned && i < kafka->assigned->cnt; i++) {
-        const rd_kafka_topic_partition_t *at = &kafka->assigned->elems[i];
-        int64_t low = 0, high = 0;
-        rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
-            kafka->client, at->topic, at->partition, &low, &high, KAFKA_TIMEOUT_MS);
-        truce_status status = kafka_check(kafka, code, "cannot count the messages of", error);
-
-        if (status)
-            return status;
-        if (at->offset >= 0 || at->offset == RD_KAFKA_OFFSET_BEGINNING)
-            *count += high - (at->offset >= low ? at->offset : low);
-    }
-    return TRUCE_OK;
+    if (!kafka->assigned)
+        return TRUCE_OK;
+    if (!kafka->wishes.dry_run)
+        kafka_commit_ends(kafka);
+    for (int i = 0; i < kafka->assigned->cnt && !status; i++)
+        status = kafka_add_waiting(kafka, &kafka->assigned->elems[i], count, error);
+    return status || !whole ? status : kafka_add_others(kafka, partitions, count, error);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */
