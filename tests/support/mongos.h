@@ -7,7 +7,7 @@
  *   - a find-and-modify whose query does not give the shard key's values;
  *   - an update or a removal of one document that gives neither these nor its _id;
  *   - an upsert without the shard key's values;
- *   - a unique index that does not begin with the shard key's fields.
+ *   - a unique index that begins neither with the shard key's fields nor with _id.
  *
  * Its shard keys are stored in config.collections.
  */

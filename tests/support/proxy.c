@@ -144,7 +144,8 @@ static bool is_commit(const uint8_t *message, uint32_t size)
 }
 
 /* Counts the message, and returns the fault that is due for it, or PROXY_NOTHING. Sets *say to the
- * reply of PROXY_SAY. */
+ * reply of PROXY_SAY. If a reply `then` is set, a commitTransaction after the fault gets this reply
+ * and is not counted. */
 static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t size,
                              const bson_t **say)
 {

@@ -106,7 +106,8 @@ static inline int64_t rig_number(const bson_t *document, const char *path)
                : -1;
 }
 
-/* Counts findings of truce_check whose rule begins so; adds their number. */
+/* Counts the findings of truce_check whose rule begins with `rule`. rig_count_finding adds each of
+ * them to `count`. */
 struct rig_findings {
     const char *rule;
     int count;

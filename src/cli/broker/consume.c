@@ -34,7 +34,8 @@ struct consume {
     truce_consume_counts counts[CONSUME_WORKERS_MAX];
     struct cli_progress progress;
     int64_t started_ns, reported_ns, measured_ns;
-    /* The number of messages, and when the last one was applied. */
+    /* The number of messages that were received, and when a worker last reported a new one
+     * (monotonic). */
     int64_t received, received_ns;
     /* The metrics could not be written, and the error was reported. */
     bool unmeasured;

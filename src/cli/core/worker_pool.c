@@ -4,10 +4,11 @@
  *     slot     process, pipe to, pipe from
  *       queue    the unanswered frames in the order given:  sent | being sent | waiting
  *
- * A frame on the pipe is its size (4 bytes, the machine's order) and its bytes. If a process dies,
- * its slot gets a new one, and everything in the queue is sent again from its first byte. If more
- * than DEATHS_MAX processes in a row die before they answer the first frame of the queue, this
- * frame is the likely cause, and the pool fails.
+ * A frame on the pipe is its size (4 bytes, the machine's order) and its bytes. If a process is
+ * killed, its slot gets a new one, and everything in the queue is sent again from its first byte.
+ * If more than DEATHS_MAX processes in a row are killed before they answer the first frame of the
+ * queue, this frame is the likely cause, and the pool fails. A process that exits by itself has
+ * failed, and so does the pool.
  */
 #include "cli/core/worker_pool.h"
 #include "cli/core/interrupt.h"
@@ -298,6 +299,8 @@ static truce_status pool_take_answer(struct pool *pool, struct slot *slot, bool 
     return status;
 }
 
+/* Reads what a worker has sent, and passes complete answers on. The end of the pipe means that the
+ * worker has ended (pool_replace). */
 static truce_status read_some(struct pool *pool, int number, bson_error_t *error)
 {
     struct slot *slot = &pool->slots[number];

@@ -190,8 +190,8 @@ static truce_status refuse_repeat(const struct build *build, struct kv *kv, int6
 
 /* ---- steps, inside the write transaction ---------------------------------------------------- */
 
-/* Runs the current step of the build (a function `run` of write_op). A refused step may have
- * written, so its transaction is given up. */
+/* Runs the current step of the build (write_op.run). A refused step may have written, so the
+ * transaction is rolled back. */
 static truce_status run_step(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct build *build = (struct build *)base;

@@ -18,7 +18,7 @@
 
 /* The threads of one handle that claim at the same time (queue_claim.c). */
 struct queue_claims {
-    /* Protects the fields below. */
+    /* Protects the fields below, except `process`, which does not change. */
     pthread_mutex_t mutex;
     /* The wait queue of claiming threads. Each element is on the stack of its thread. */
     struct claimer *first, *last;

@@ -63,7 +63,7 @@ struct mongo_store {
     atomic_uint_fast64_t round_trips;
     struct {
         pthread_mutex_t mutex;
-        /* The clients whose streams end with the call (mongo_command.c). */
+        /* The clients of the pool whose streams have time limits (mongo_time_limit.c). */
         const mongoc_client_t **clients;
         uint32_t count;
     } limited;

@@ -327,8 +327,8 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
     return &made->stream;
 }
 
-/* Returns whether the client is new. A pool has few clients and does not free them, so each is new
- * once. */
+/* Records the client, and returns whether it is new. A pool has few clients and does not free them,
+ * so each is new once. */
 static bool is_new(struct mongo_store *store, const mongoc_client_t *client)
 {
     bool known = false;
