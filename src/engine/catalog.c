@@ -175,8 +175,8 @@ truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_e
         status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, kv_body(&header), error);
         if (!status)
             status = truce__kv_version_bump(kv, error);
-        /* The first table of the file creates the row. */
     } else if (status == TRUCE_NOT_FOUND) {
+        /* The first table of the file creates the row. */
         status = TRUCE_OK;
     }
     bson_destroy(&header);

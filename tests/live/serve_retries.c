@@ -452,7 +452,6 @@ TEST(stores_many_statements_in_one_record)
     end();
 }
 
-/* Removes old records, in steps that read a few each. */
 /* A repeated statement would be executed again. */
 TEST(refuses_to_rename_the_records_of_statements)
 {

@@ -604,8 +604,6 @@ static const struct cli_command cli_doc_resolve = {
 
 /* ---- remove ---------------------------------------------------------------------------------- */
 
-/* truce doc remove. */
-
 static bool doc_print_removed(struct cli *cli, const bson_t *reply)
 {
     return doc_is_conflict(reply) ? doc_print_result(cli, reply)

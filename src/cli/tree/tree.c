@@ -23,8 +23,6 @@
 
 /* ---- branches -------------------------------------------------------------------------------- */
 
-/* The commands truce tree branch, merge, and drop. */
-
 #define BRANCH_SAMPLE                                                                              \
     TREE_SAMPLE "truce tree branch site draft\n"                                                   \
                 "echo '{\"itemId\": \"jobs\", \"up\": \"home\"}' | truce tree publish draft\n"
@@ -118,8 +116,6 @@ static const struct cli_command cli_tree_drop = {
 };
 
 /* ---- export and import ----------------------------------------------------------------------- */
-
-/* The commands truce tree export and import. */
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
@@ -310,8 +306,6 @@ static const struct cli_command cli_tree_import = {
 };
 
 /* ---- read, log, diff, status ----------------------------------------------------------------- */
-
-/* The commands truce tree read, log, diff, and status. */
 
 /* Returns the origin in a status, or "" if the tree is not a branch. Borrowed from the reply. */
 static const char *cli_tree_origin(const bson_t *reply)

@@ -891,8 +891,6 @@ static void kv_keep_statements_few(struct kv *kv)
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-/* Converts SQLite's results to a status, a message, and the name of the table. */
-
 /* Returns whether a result of SQLite proves that the file is damaged. A missing table and a
  * misplaced entry are damage, because a store without damage has neither. A failing read
  * (IOERR_CORRUPTFS after EIO) says nothing about the file: the next read may succeed. */

@@ -13,8 +13,6 @@
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
-/* The differences between two versions. */
-
 /* The number of items that are read at once, whatever their sizes. */
 #define PORTION 50
 
@@ -193,8 +191,6 @@ truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
-
-/* The log: the records of published versions. */
 
 /* Appends the fields of a version for the log. The time of an unsettled version is in the
  * master. */

@@ -13,7 +13,6 @@
 struct join_table;
 
 /* A set of values to look up. */
-
 struct join_values {
     bson_t list;
     uint32_t count;

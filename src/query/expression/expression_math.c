@@ -816,8 +816,6 @@ static const struct angle_function to_degrees = {degrees_double, degrees_decimal
 
 /* ---- bits, timestamps, random numbers -------------------------------------------------------- */
 
-/* Bits of integers, the two parts of timestamps, random numbers. */
-
 static struct value from_bits(struct evaluation *run, int64_t bits, bool is_long)
 {
     return is_long ? truce__value_from_int64(run->arena, bits)

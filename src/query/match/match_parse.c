@@ -24,8 +24,6 @@
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* The nodes of a filter's tree: making, joining, and freeing them. */
-
 static truce_status match_parse_elements(struct match_parser *parser,
                                          const struct match_condition *condition,
                                          struct match_node **node);

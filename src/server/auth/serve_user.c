@@ -12,7 +12,6 @@
 /* ---- usersInfo and rolesInfo ----------------------------------------------------------------- */
 
 /* The options of usersInfo and rolesInfo. */
-
 struct info {
     const bson_t *filter;
     bool credentials, custom, builtin, privileges;

@@ -201,8 +201,6 @@ bool truce__memory_ids_of(const struct memory_collection *collection, const stru
 
 /* ---- documents and index keys ---------------------------------------------------------------- */
 
-/* Documents with their index keys, and the lists that contain them. */
-
 /* The steps of the budget that computing the keys of a document takes. */
 #define STEPS_OF_DOCUMENT 4
 /* The number of documents that a search for a unique key compares for one step of the budget. */

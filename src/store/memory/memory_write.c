@@ -49,8 +49,6 @@ struct writing {
 
 /* ---- find-and-modify ------------------------------------------------------------------------- */
 
-/* Find-and-modify finds one document, changes or removes it, and returns it. */
-
 struct modifying {
     struct match *match;
     /* The update, or NULL to remove the document. */
