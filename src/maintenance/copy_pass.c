@@ -197,6 +197,8 @@ static truce_status pass_look_up(struct pass *pass, bson_error_t *error)
     return status;
 }
 
+/* Counts the documents of the batch, and adds them to the fingerprint of `from`. A comparison also
+ * reports those that `to` does not have. */
 static void take_batch(struct pass *pass)
 {
     struct copy_part *part = pass->part;
@@ -308,6 +310,8 @@ static truce_status pass_settle(struct pass *pass, size_t at, bson_error_t *erro
     return insert ? TRUCE_OK : remove_one(pass, item->id, error);
 }
 
+/* Sends `count` writes from number `at` on. Refusals of single documents are in the outcomes, so
+ * only other failures are returned. */
 static truce_status pass_bulk(struct pass *pass, size_t at, size_t count, bson_error_t *error)
 {
     const truce_bulk_options options = {.unordered = true};

@@ -74,6 +74,8 @@ static void openapi_append_type(const struct operation_field *field, bool option
     }
 }
 
+/* Appends the schema of a field: type, help, bounds, and words. An optional field of an operation
+ * also allows null. */
 static void openapi_append_field(const struct operation_row *row,
                                  const struct operation_field *field, bson_t *properties)
 {
@@ -204,6 +206,8 @@ static void openapi_append_example(const struct operation_row *row, bson_t *medi
     bson_destroy(&given);
 }
 
+/* Appends the request body: the schema and the example of the row. The body is required if a field
+ * is. */
 static void openapi_append_body(const struct operation_row *row, bson_t *operation)
 {
     bson_t body, content, media;
@@ -220,6 +224,7 @@ static void openapi_append_body(const struct operation_row *row, bson_t *operati
     bson_append_document_end(operation, &body);
 }
 
+/* Appends the path of an operation with its POST method, the only one. */
 static void openapi_append_operation(const struct operation_row *row, const char *group,
                                      bson_t *paths)
 {

@@ -52,6 +52,7 @@ int truce__operation_choice(const char *word, const char *const *words)
     return words[i] ? i : -1;
 }
 
+/* Fails with the list of all words if the field does not allow this one. */
 static truce_status operation_check_word(const struct operation_field *field, const char *word,
                                          bson_error_t *error)
 {
@@ -365,6 +366,9 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
 
 /* ---- a part of a commit ---------------------------------------------------------------------- */
 
+/* Prepares a change of a list as a call of its own, with the environment of the outer call. Fails
+ * with INVALID, naming the change, if it is not an operation or cannot be part of a commit, or with
+ * the error of the role check. */
 static truce_status operation_begin_part(const struct operation_call *outer, int number,
                                          const bson_t *request, struct operation_call *part,
                                          bson_error_t *error)

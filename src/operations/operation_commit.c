@@ -53,6 +53,8 @@ static truce_status changes_allow(void *arg, const char *collection, bool reads,
     return truce__operation_collection(list->call, collection, !reads, error);
 }
 
+/* Adds an operation of the list to the commit, with its result in `results`. Without a commit, only
+ * checks it (change_list_guard.add_operation). */
 static truce_status changes_add_operation(void *arg, int number, const bson_t *change,
                                           truce_commit *commit, bson_error_t *error)
 {
@@ -286,6 +288,7 @@ static const struct operation_row result_operation = {
 typedef truce_status found_by_key(truce_store *store, const char *key, bson_t *document,
                                   bson_error_t *error);
 
+/* Replies with the document that `find` returns for the target, as the field `name`. */
 static truce_status commit_show(struct operation_call *call, found_by_key *find, const char *name,
                                 bson_t *reply, bson_error_t *error)
 {

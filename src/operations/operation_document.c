@@ -693,6 +693,7 @@ static truce_status document_check_item(const struct item_given *given, bson_err
     return TRUCE_OK;
 }
 
+/* Runs the one change that the request has. The caller has checked that it has exactly one. */
 static truce_status document_change_item(struct operation_call *call, truce_item *item,
                                          const struct item_given *given, truce_item_result *result,
                                          bson_error_t *error)

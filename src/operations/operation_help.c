@@ -18,6 +18,7 @@ static void help_append_words(const char *const *words, bson_t *one)
     bson_append_array_end(one, &list);
 }
 
+/* Appends the array `fields`: name, type, help, words, and bounds of each field of the row. */
 static void help_append_fields(const struct operation_row *row, bson_t *reply)
 {
     char buffer[16];

@@ -407,6 +407,7 @@ static const struct operation_field job_commit_fields[] = {
     {GIVEN(end_given, result, FIELD_DOCUMENT), "the result, which is stored in the job"},
     {{0}}};
 
+/* Adds the changes of the request to the commit that ends the job (truce_commit_function). */
 static truce_status add_effects(truce_commit *commit, void *arg, bson_error_t *error)
 {
     return truce__operation_changes_add(arg, commit, error);

@@ -32,6 +32,8 @@ static void free_ledger(void *ledger)
     truce_ledger_free(ledger);
 }
 
+/* Returns the shared handle of the ledger that the call names, with the collection of numbers in
+ * `slots` or NULL. Checks the access to the collection. */
 static truce_status ledger_take(struct operation_call *call, bool writes, const char *slots,
                                 struct handle **handle, bson_error_t *error)
 {
@@ -281,6 +283,8 @@ static truce_status operation_ledger_read_entry(struct operation_call *call, con
     return status;
 }
 
+/* Reads the entries of a transaction into the arena. Without entries (settle, void, reverse),
+ * `transaction` stays as it is. */
 static truce_status operation_ledger_read_entries(struct operation_call *call, const bson_t *array,
                                                   truce_ledger_transaction *transaction,
                                                   bson_error_t *error)
@@ -369,6 +373,8 @@ static const struct operation_field post_many_fields[] = {
      "up to 1,000 transactions, each with the fields of truceLedgerPost", .needed = true},
     {{0}}};
 
+/* Reads the elements of `transactions`, for which the caller has allocated the array. Fails at the
+ * first one that is wrong. */
 static truce_status ledger_read_posts(struct operation_call *call, const bson_t *array,
                                       truce_ledger_transaction *transactions, bson_error_t *error)
 {

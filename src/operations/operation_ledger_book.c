@@ -453,6 +453,8 @@ static truce_status take_entries(struct importing *importing, struct import_item
     return items_leave(importing, item, &without, sums, count, error);
 }
 
+/* Reads the entries of a transaction, which the item owns. Checks that they balance in each
+ * currency, or derives the one amount that is left out. */
 static truce_status items_read_entries(struct importing *importing, struct import_item *item,
                                        bson_error_t *error)
 {
@@ -479,6 +481,8 @@ static truce_status items_read_entries(struct importing *importing, struct impor
 
 /* ---- dates and kinds ------------------------------------------------------------------------- */
 
+/* Reads a date of the record in ms since 1970, or 0 if the record has none. The date 1970-01-01 is
+ * refused, because 0 means that there is no date. */
 static truce_status items_read_date(const bson_t *record, const char *name, int64_t *date_ms,
                                     bson_error_t *error)
 {
@@ -496,6 +500,7 @@ static truce_status items_read_date(const bson_t *record, const char *name, int6
     return TRUCE_OK;
 }
 
+/* Reads the kind of the transaction. Without `kind`, it is a transfer. */
 static truce_status items_read_kind(const bson_t *record, truce_ledger_kind *kind,
                                     bson_error_t *error)
 {
@@ -513,6 +518,7 @@ static truce_status items_read_kind(const bson_t *record, truce_ledger_kind *kin
     return TRUCE_OK;
 }
 
+/* Lets the fields of the transaction point into the record, which the item owns. */
 static void point_at(struct import_item *item)
 {
     bson_iter_t iter;
@@ -602,6 +608,8 @@ static truce_status import_check_currency(struct importing *importing, const bso
     return TRUCE_OK;
 }
 
+/* Checks a record, in the first pass over all of them. It posts nothing, but remembers the
+ * currencies and accounts that the record opens. */
 static truce_status import_check(struct importing *importing, int64_t number, const bson_t *record,
                                  bson_error_t *error)
 {
@@ -696,6 +704,7 @@ static void take_result(struct importing *importing, const struct import_item *i
         importing->posted++;
 }
 
+/* Posts the gathered transactions together, counts their results, and empties the batch. */
 static truce_status ledger_import_flush(struct importing *importing, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -779,6 +788,8 @@ static truce_status import_set_rules(struct importing *importing, int64_t number
     return TRUCE_OK;
 }
 
+/* Books a record, in the second pass. Transactions are gathered and posted LEDGER_BULK at a
+ * time. */
 static truce_status import_book(struct importing *importing, int64_t number, const bson_t *record,
                                 bson_error_t *error)
 {
@@ -1001,6 +1012,8 @@ static truce_status export_rules(struct exporting *exporting, const char *kind,
 
 /* ---- transactions --------------------------------------------------------------------------- */
 
+/* Appends an entry of a record: the amount as a string in the currency's digits, and the type
+ * unless the sign of the amount implies it. */
 static truce_status export_append_entry(struct exporting *exporting, const bson_t *change,
                                         bson_t *entry)
 {

@@ -78,6 +78,8 @@ struct ledger_accounts {
     bson_error_t error;
 };
 
+/* Appends an account with its balance to the list. Returns false, which ends the walk, if the list
+ * is full or the digits of the currency cannot be read. */
 static bool ledger_add_account(const truce_ledger_account *account,
                                const truce_ledger_balance *balance, void *arg)
 {
@@ -592,6 +594,8 @@ static bool report_add_change(struct ledger_report *report, const char *group, c
     return !report->status;
 }
 
+/* Writes the name of the period of a date in UTC: "2024", "2024-Q1", "2024-01", or "2024-01-31".
+ * Names of one kind sort by time. */
 static void name_period(const struct ledger_report *report, int64_t date_ms,
                         char name[DATE_TEXT_MAX])
 {
@@ -748,6 +752,8 @@ static void report_release(struct ledger_report *report)
     truce__hash_release(&report->table);
 }
 
+/* Reads the option `by`: a period, or a field of the metadata, whose path is then in
+ * report->path. */
 static truce_status report_read_group(const struct report_given *given,
                                       struct ledger_report *report, bson_error_t *error)
 {

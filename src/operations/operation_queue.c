@@ -238,6 +238,7 @@ static const struct operation_field enqueue_fields[] = {
     {GIVEN(enqueue_given, id, FIELD_OID), "the _id of the job; absent: a new one"},
     {{0}}};
 
+/* Fails with BadValue if a job to wait for does not exist in this database. */
 static truce_status enqueue_check_job(struct operation_call *call, const bson_oid_t *id,
                                       bson_error_t *error)
 {
@@ -303,6 +304,7 @@ static truce_status queue_read_job(struct operation_call *call, const struct enq
     return queue_read_after(call, given->after, options, error);
 }
 
+/* Adds a job for each payload to the commit. `ids` gets the id of each new or existing job. */
 static truce_status queue_add_each(truce_commit *commit, truce_queue *queue,
                                    const bson_t *const *payloads, uint32_t count,
                                    const truce_job_options *options, bson_oid_t *ids,
@@ -475,6 +477,7 @@ static truce_status queue_act_on_all(struct arena *arena, truce_queue *queue,
     return status;
 }
 
+/* Checks that `ids` has 1 to QUEUE_IDS_MAX elements, all ObjectIds, before any of them is used. */
 static truce_status queue_check_ids(struct arena *arena, const bson_t *ids, bson_error_t *error)
 {
     const bson_oid_t *id;

@@ -130,6 +130,8 @@ static truce_status operation_set_take_set(struct operation_call *call,
 typedef truce_status set_function(truce_set *set, const void *given, bson_t *reply,
                                   bson_error_t *error);
 
+/* Runs a function of the library on the set that the command names. Returns the status of the
+ * function, or of the lookup of the set. */
 static truce_status set_run_on(struct operation_call *call, const void *given, bool writes,
                                set_function *function, bson_t *reply, bson_error_t *error)
 {
@@ -218,6 +220,8 @@ static const struct field operation_fields[] = {
     GIVEN(operation_given, key, FIELD_DOCUMENT), GIVEN(operation_given, seq, FIELD_WHOLE),
     GIVEN(operation_given, source, FIELD_TEXT),  {0}};
 
+/* Makes an operation of a list, which borrows from the request. It needs a key, a number, and one
+ * of add and remove. */
 static truce_status make_operation(const struct operation_given *given,
                                    truce_set_operation *operation, bson_error_t *error)
 {
@@ -812,6 +816,8 @@ static const struct operation_row protect_operation = {
         "true}",
 };
 
+/* Converts the elements without numbers, and replies with the counts. If some documents could not
+ * be converted, the operation succeeds and reports the first failure. */
 static truce_status set_convert(truce_set *set, const void *given, bson_t *reply,
                                 bson_error_t *error)
 {
@@ -861,6 +867,8 @@ static const struct operation_field forget_fields[] = {
      "removes the definition even if documents still contain the lists"},
     {{0}}};
 
+/* Removes the definition of the set. If documents still have its lists, the operation fails with
+ * CONFLICT unless `anyway` is given. */
 static truce_status set_forget_definition(truce_set *set, const void *arg, bson_t *reply,
                                           bson_error_t *error)
 {

@@ -147,6 +147,7 @@ static truce_status operation_transfer_read_entry(struct operation_call *call,
     return truce__operation_collection(call, given.collection, true, error);
 }
 
+/* Reads 1 to TRANSFER_ENTRIES_MAX entries into the arena. */
 static truce_status operation_transfer_read_entries(struct operation_call *call,
                                                     const bson_t *array, truce_transfer *transfer,
                                                     bson_error_t *error)

@@ -248,6 +248,7 @@ static const struct operation_field tree_fields[] = {
     {GIVEN(tree_given, author, FIELD_TEXT), "with merge: the author for the log"},
     {{0}}};
 
+/* Refuses more than one action, and options that the chosen action does not use. */
 static truce_status operation_tree_log_check_tree(const struct tree_given *given, int actions,
                                                   bson_error_t *error)
 {
@@ -269,6 +270,7 @@ static truce_status operation_tree_log_check_tree(const struct tree_given *given
     return TRUCE_OK;
 }
 
+/* Sets the retention of the tree: {versions, ageMS}. */
 static truce_status operation_tree_log_keep(struct operation_call *call, truce_tree *tree,
                                             const bson_t *given, bson_error_t *error)
 {
@@ -356,6 +358,7 @@ static truce_status tree_erase_item(truce_tree *tree, const bson_value_t *id, bs
     return status;
 }
 
+/* Runs the action of the request. Without an action, replies with the status of the tree. */
 static truce_status operation_tree_log_act(struct operation_call *call, truce_tree *tree,
                                            const struct tree_given *given, bson_t *reply,
                                            bson_error_t *error)
@@ -571,6 +574,8 @@ static truce_status check_publish(const struct publish_given *given, bson_error_
     return TRUCE_OK;
 }
 
+/* Reads the version of the base by its token. The token "new" means the empty tree. Without a base,
+ * the edit has the current version as its base. */
 static truce_status read_base(struct publishing *publishing, const char *base, bson_error_t *error)
 {
     truce_tree_at at = {.token = base};
@@ -618,6 +623,8 @@ static truce_status tree_add_change(struct operation_call *call, truce_tree_edit
     return truce_tree_remove(edit, bson_iter_value(&change), error);
 }
 
+/* Adds the changes of the request to the edit, or those that revert a version. An error names the
+ * number of the change, from 1. */
 static truce_status tree_add_changes(struct operation_call *call, struct publishing *publishing,
                                      const struct publish_given *given, bson_error_t *error)
 {
@@ -877,6 +884,8 @@ static void sort_ties(const bson_t *given, bson_t *sort)
         BSON_APPEND_INT32(sort, "itemId", 1);
 }
 
+/* Appends the matching items to the reply: from `after` on, or the first ones in the order of the
+ * sort. */
 static truce_status find_items(truce_tree_snapshot *snapshot, const struct read_given *given,
                                bson_t *reply, bson_error_t *error)
 {
@@ -929,6 +938,8 @@ truce_status truce__operation_item_id(const bson_value_t *id, const char *field,
                       field, truce__type_name((uint8_t)id->value_type));
 }
 
+/* Refuses combinations of fields that contradict each other. A sorted list continues by `skip`, any
+ * other by `after`. */
 static truce_status check_read(const struct read_given *given, bson_error_t *error)
 {
     if (given->id && (given->filter || given->sort || given->limit || given->after || given->skip))
@@ -1001,6 +1012,8 @@ static const struct operation_field trees_fields[] = {
      TREE_ANSWER_ROWS},
     {{0}}};
 
+/* Appends the status of a tree as a row, if it fits. A tree that was dropped in the meantime is
+ * left out. */
 static truce_status trees_add(struct operation_call *call, const char *name, struct tree_rows *rows,
                               bson_error_t *error)
 {

@@ -43,6 +43,7 @@ struct flow {
     size_t count;
 };
 
+/* Reads the names of the jobs to wait for into the arena, followed by NULL. */
 static truce_status flow_read_after(struct operation_call *call, const bson_t *array,
                                     truce_flow_job *job, bson_error_t *error)
 {
@@ -124,6 +125,7 @@ static truce_status flow_read(struct operation_call *call, const bson_t *jobs, s
     return status;
 }
 
+/* Appends the array `jobs` of {name, id}, in the order of the request. */
 static void flow_append_ids(const struct flow *flow, const bson_oid_t *ids, bson_t *reply)
 {
     bson_t array, one;

@@ -32,6 +32,7 @@ static bool entries_matter(const bson_t *record)
     return !book_export_has(record, "of") || book_export_has(record, "part");
 }
 
+/* Writes a record as a line of NDJSON, without entries that the record implies (entries_matter). */
 static truce_status book_export_write_line(struct book_writer *writer, const bson_t *record,
                                            bson_error_t *error)
 {
@@ -106,6 +107,8 @@ static void write_other(const bson_t *record, struct buffer *out)
     bson_destroy(&row);
 }
 
+/* Writes a transaction: one row for each entry, the first one with the fields of the transaction. A
+ * transaction without entries of its own has one row. */
 static void write_rows(const bson_t *record, struct buffer *out)
 {
     bson_iter_t iter, entries;
@@ -128,6 +131,7 @@ static void write_rows(const bson_t *record, struct buffer *out)
         book_export_write_row(record, NULL, out);
 }
 
+/* Writes a record as CSV, and the names of the columns before the first one. */
 static truce_status book_export_write_csv(struct book_writer *writer, const bson_t *record,
                                           bson_error_t *error)
 {

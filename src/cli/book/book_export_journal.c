@@ -175,6 +175,8 @@ static void journal_add_currency(struct buffer *out, enum book_form form, const 
 
 /* ---- records -------------------------------------------------------------------------------- */
 
+/* Declares a currency. hledger's sample amount shows the digits; beancount has no syntax for them,
+ * so the record follows as a comment. */
 static void write_currency(struct buffer *out, enum book_form form, const bson_t *record)
 {
     int digits = (int)truce__field_number(record, "digits");
@@ -194,6 +196,8 @@ static void write_currency(struct buffer *out, enum book_form form, const bson_t
     add_remark(out, "  ", record);
 }
 
+/* Declares an account, with its rules in a comment. beancount needs a date, so the account is
+ * opened long before any transaction. */
 static void journal_write_open(struct book_writer *writer, struct buffer *out, const bson_t *record)
 {
     const char *account = truce__field_text(record, "open");
@@ -277,6 +281,7 @@ static truce_status write_posting(struct book_writer *writer, struct buffer *out
     return status;
 }
 
+/* Writes the entries of a transaction as postings, one a line. */
 static truce_status write_postings(struct book_writer *writer, struct buffer *out,
                                    const bson_t *record, bson_error_t *error)
 {

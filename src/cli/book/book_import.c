@@ -22,6 +22,7 @@ static truce_status book_read_json(struct book_source *source, int64_t line, con
     return status;
 }
 
+/* Reads NDJSON: each line that is not blank is a record. */
 static truce_status book_import_read_lines(struct book_source *source, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -104,6 +105,8 @@ static uint32_t book_import_slot(const struct book_ids *ids, uint64_t key)
     return at;
 }
 
+/* Counts a content by its key, and returns how often it has occurred. The table grows before it is
+ * more than half full. */
 static uint32_t book_import_count_up(struct book_ids *ids, uint64_t key)
 {
     uint32_t at;

@@ -83,6 +83,7 @@ static char *commodity_of(const char *text, const char *end)
                         : bson_strndup(text, (size_t)(end - text));
 }
 
+/* Explains what follows an amount, if truce does not support it. */
 static truce_status refuse_rest(const char *rest, bson_error_t *error)
 {
     switch (*rest) {

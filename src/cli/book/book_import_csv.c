@@ -131,6 +131,7 @@ static size_t without_line_end(const char *text, size_t size)
     return size - (size && text[size - 1] == '\r');
 }
 
+/* Fails if the header does not have the column that a rule names. */
 static truce_status check_column(const struct records *records, const char *rule, const char *field,
                                  bson_error_t *error)
 {
@@ -147,6 +148,7 @@ static truce_status check_column(const struct records *records, const char *rule
     return status;
 }
 
+/* Checks that the header has all columns that a filter names, also inside of $and and $or. */
 static truce_status book_import_csv_check_filter(const struct records *records, const char *rule,
                                                  const bson_iter_t *filter, bson_error_t *error)
 {
@@ -193,6 +195,8 @@ static truce_status check_columns(const struct records *records, bson_error_t *e
     return status;
 }
 
+/* Reads the header, whose size becomes *size, and determines the separator: that of the rules, the
+ * most frequent one, or a comma for a file of truce. */
 static truce_status book_import_csv_read_header(struct records *records, const char *text,
                                                 size_t left, size_t *size, const char *types,
                                                 bson_error_t *error)
@@ -250,6 +254,8 @@ static truce_status book_import_csv_read_rows(struct records *records, const cha
 
 /* ---- the own form --------------------------------------------------------------------------- */
 
+/* Passes the collected record to the source's function, with the line on which it begins, and
+ * forgets it. Does nothing if no record was begun. */
 static truce_status end_record(struct records *records, bson_error_t *error)
 {
     truce_status status;
@@ -327,6 +333,7 @@ static truce_status book_import_csv_take_own(struct records *records, const bson
     return TRUCE_OK;
 }
 
+/* Reads a CSV file in truce's own form, whose records may have several lines. */
 static truce_status read_own(struct records *records, bson_error_t *error)
 {
     truce_status status = book_import_csv_read_rows(

@@ -81,6 +81,7 @@ static bool journal_skip_word(const char *text, const char *wanted, const char *
 
 /* ---- a transaction -------------------------------------------------------------------------- */
 
+/* Frees the parts of the current transaction, so that the next one can begin. */
 static void journal_forget(struct journal *journal)
 {
     for (uint32_t i = 0; i < journal->count; i++) {
@@ -181,6 +182,8 @@ static truce_status journal_read_date(struct journal *journal, const char *text,
     return TRUCE_OK;
 }
 
+/* Reads a string in quotes, which the caller frees, and moves *text past it and the following
+ * blanks. A backslash escapes a character. */
 static truce_status journal_read_string(const char **text, char **made, bson_error_t *error)
 {
     struct buffer out = {0};
@@ -289,6 +292,8 @@ static size_t account_size(const struct journal *journal, const char *text)
     return journal_trimmed_size(text, size);
 }
 
+/* Returns truce's name of an account, which the caller frees. A beancount name that no comment has
+ * explained stays as it is. */
 static char *journal_account_of(const struct journal *journal, const char *text, size_t size)
 {
     char *name = bson_strndup(text, size);
@@ -387,6 +392,8 @@ static bool is_metadata(const char *text)
            strchr(" \t\"", text[size + 1]); /* Or nothing follows. */
 }
 
+/* Reads an indented line: a comment, a posting of the current transaction, or a part of a
+ * directive, which is ignored. */
 static truce_status read_indented(struct journal *journal, const char *text, bson_error_t *error)
 {
     bool beancount = journal->source->form == BOOK_BEANCOUNT;
@@ -527,6 +534,7 @@ static truce_status read_margin(struct journal *journal, const char *text, bson_
     return read_head(journal, text, error);
 }
 
+/* Reads a line of the journal. A blank line ends the current transaction. */
 static truce_status journal_read_line(struct journal *journal, const char *text,
                                       bson_error_t *error)
 {

@@ -125,6 +125,8 @@ static void draw_level(struct chart *chart, int64_t value)
               truce_ledger_show(value, chart->digits, amount));
 }
 
+/* Writes the names of the groups below the picture. If there are more than eight, names in between
+ * are left out. */
 static void draw_groups(struct chart *chart)
 {
     const struct report *report = chart->report;
@@ -166,6 +168,8 @@ static void draw_line(struct chart *chart, uint32_t line)
     chart_add(chart, "\"/>\n");
 }
 
+/* Draws a bar for each cell, next to those of the same group. Negative changes go down from
+ * zero. */
 static void draw_bars(struct chart *chart)
 {
     const struct report *report = chart->report;

@@ -76,6 +76,7 @@ static truce_consume_counts consume_sum(const struct consume *consume)
     return sum;
 }
 
+/* Appends the counts. A count of -1 is unknown and is left out. */
 static void consume_append(const truce_consume_counts *sum, bson_t *answer)
 {
     const struct {
@@ -99,6 +100,7 @@ static void consume_append(const truce_consume_counts *sum, bson_t *answer)
             bson_append_int64(answer, fields[i].name, -1, fields[i].count);
 }
 
+/* Prints the sum of the counts of all workers, as the answer or as a report in between. */
 static void consume_print(const struct consume *consume, bool is_answer)
 {
     const truce_consume_counts sum = consume_sum(consume);
@@ -152,6 +154,8 @@ static void consume_count(struct consume_thread *thread, const truce_consume_cou
     *own = *counts;
 }
 
+/* Takes a worker's counts between two batches, and prints what is due (truce_consume_options.stop).
+ * Returns whether the worker must end. Called by all workers. */
 static bool consume_stop(const truce_consume_counts *counts, void *arg)
 {
     struct consume_thread *thread = arg;
@@ -352,6 +356,7 @@ static uint32_t consumers_count_workers(const bson_t *consumer)
     return count;
 }
 
+/* Prints a consumer of the list. A consumer without workers is stopped. */
 static bool consumers_print(struct cli *cli, const bson_t *consumer)
 {
     int64_t last_ms = truce__field_date(consumer, "lastMessage");

@@ -31,6 +31,8 @@ static void consume_metrics_put(FILE *file, const char *name, const char *type, 
     fprintf(file, "\"} %" PRId64 "\n", value);
 }
 
+/* Writes all metrics in Prometheus's text format. The last one is the time of the values, by which
+ * an alert can detect a consumer that has stopped. */
 static void consume_metrics_put_all(FILE *file, const char *into,
                                     const truce_consume_counts *counts)
 {

@@ -14,6 +14,7 @@ static bool consume_options_read_map(const struct cli *cli, struct consume_call 
     return cli_document_or_array(cli, text, "--map", &call->map, &call->options.map_is_array);
 }
 
+/* Reads the numbers and durations. A dry run has a limit even if none is given. */
 static bool consume_options_read_numbers(const struct cli *cli, struct consume_call *call, bool dry)
 {
     truce_consume_options *options = &call->options;

@@ -327,6 +327,7 @@ static void arguments_range(const char *text, int have, int *least, int *most, c
     }
 }
 
+/* Checks the number of arguments against the usage of the command. */
 static int check_count(const struct cli *cli)
 {
     const struct cli_command *c = cli->command;

@@ -98,6 +98,8 @@ static int first_time(struct config *config, const struct cli_option *option)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
+/* Refuses values that are probably mistakes: quotes, a comment after the value, or a password,
+ * which must not be in a file. */
 static int check_value(const struct config *config, const struct cli_option *option,
                        const char *value)
 {
@@ -167,6 +169,7 @@ static int config_read_line(struct config *config, char *line)
     return cli_call_give(config->cli, option, option->value ? value : NULL, config->line);
 }
 
+/* Reads the lines, which it ends with NULs in place. Skips a byte order mark. */
 static int config_read_lines(struct config *config, char *text)
 {
     int code = CLI_DONE;

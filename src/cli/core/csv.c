@@ -360,6 +360,7 @@ bool cli_csv_separator_of(const char *text, char *separator)
     return tab || (strlen(text) == 1 && !strchr("\"\r\n", *text) && (uint8_t)*text < 0x80);
 }
 
+/* Makes a reader from the header. Returns NULL if the header or the types are wrong. */
 static struct csv *csv_new(const char *text, size_t size, char separator, bool flat,
                            const char *types, bson_error_t *error)
 {

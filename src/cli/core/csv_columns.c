@@ -13,6 +13,7 @@ struct columns {
     int count;
 };
 
+/* Adds a column. Fails if the name is empty, or there are too many columns. */
 static truce_status columns_add(struct columns *columns, const char *name, size_t size,
                                 bson_error_t *error)
 {

@@ -40,6 +40,7 @@ static void manual_print_escaped(const char *text)
     }
 }
 
+/* Prints the options in the language of man pages. */
 static void roff_options(const struct cli_option *options)
 {
     for (; options && options->name; options++) {
@@ -56,6 +57,7 @@ static void roff_options(const struct cli_option *options)
     }
 }
 
+/* Prints the section of a command: usage, summary, help, options, and example. */
 static void roff_command(const struct cli_command *c)
 {
     printf(".SS truce %s%s%s\n.nf\n.B truce %s%s%s", c->noun, c->verb ? " " : "",

@@ -7,6 +7,8 @@
 
 #define EXACT_DOUBLES 9007199254740992.0 /* 2^53: above it, doubles skip integers. */
 
+/* Splits a list at its commas, into parts that the caller frees. Returns their number, or -1 if a
+ * part is empty or there are too many. */
 static int message_split(const char *text, char **parts)
 {
     int count = 0;
@@ -118,6 +120,8 @@ static bool message_read_operation(const struct message_format *format, const bs
     return true;
 }
 
+/* Reads the sequence number. A double of 2^53 or more is refused, because it may have been
+ * rounded. */
 static bool message_read_number(const struct message_format *format, const bson_t *document,
                                 struct message *message, char *reason, size_t size)
 {
@@ -157,6 +161,7 @@ static bool read_source(const struct message_format *format, const bson_t *docum
     return true;
 }
 
+/* Reads the element. A value that is not a document is the name of an element. */
 static bool message_read_element(const struct message_format *format, const bson_t *document,
                                  struct message *message, char *reason, size_t size)
 {

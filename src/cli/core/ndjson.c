@@ -199,6 +199,8 @@ static bool ndjson_is_blank(const char *text, size_t size)
     return true;
 }
 
+/* Returns NULL, or the fault of the line: it is too long, or not UTF-8. The text is in
+ * input->reason. */
 static const char *ndjson_check_text(struct ndjson *input, const struct ndjson_line *line,
                                      int64_t whole)
 {

@@ -101,6 +101,8 @@ static bool row_append_id(const struct row_text *from, const char *key, bson_t *
     return BSON_APPEND_OID(to, key, &id);
 }
 
+/* Appends a value of the call as a document or an array, as the type of the field demands. On a
+ * fault, prints the usage error and returns false. */
 static bool row_append_document(const struct row_text *from, enum field_type type, const char *key,
                                 bson_t *to)
 {
@@ -164,6 +166,8 @@ bool cli_row_append_value(const struct cli *cli, const char *said, const char *t
     return good;
 }
 
+/* Checks that the value is one of the words of the field. Otherwise prints all of them and returns
+ * false. */
 static bool row_check_word(const struct row_text *from, const char *const *words)
 {
     struct buffer all = {0};
@@ -405,6 +409,8 @@ static int row_read(struct row_call *call)
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
+/* Appends a value of the reply for people: strings, ids, and dates without quotes, anything else as
+ * JSON. */
 static void row_append_found(const bson_iter_t *at, struct buffer *text)
 {
     char date[DATE_TEXT_MAX], id[25];
@@ -776,6 +782,8 @@ static int row_list(struct row_call *call)
     return code;
 }
 
+/* Runs the operation for one value of the arguments, and prints the reply. Returns the exit
+ * code. */
 static int row_run_once(struct row_call *call)
 {
     bson_t reply;

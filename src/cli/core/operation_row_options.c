@@ -170,6 +170,8 @@ bool cli_row_has_option(const struct cli_command *command, const struct cli_row 
 
 /* ---- the help of an option ------------------------------------------------------------------- */
 
+/* Appends a word of the help. If it is a field of the row, appends its option instead: laneWidth
+ * becomes --lane-width. */
 static void row_help_append_option(const struct cli_row *row, const char *name, size_t size,
                                    struct buffer *text)
 {

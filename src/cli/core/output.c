@@ -105,6 +105,7 @@ bool cli_print(const bson_t *document, enum json_form form)
     return cli_table_add(table, document, form);
 }
 
+/* Prints the rest of the table, and a note if values had no column. */
 static void end_table(void)
 {
     int left_out = 0;

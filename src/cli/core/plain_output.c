@@ -26,6 +26,8 @@ static bool is_requested(const struct cli *cli)
     return false;
 }
 
+/* Remembers the fields of a set of the collection. A set of another collection, one whose list is a
+ * nested field, and one that exceeds SETS_MAX are left out. */
 static void plain_take_set(struct plain *plain, const bson_t *definition, const char *collection)
 {
     size_t length = strlen(collection);

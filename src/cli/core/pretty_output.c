@@ -20,6 +20,7 @@ static void new_line(struct buffer *out, int depth)
 static void pretty_write_value(struct buffer *out, const bson_iter_t *iter, enum json_form form,
                                int depth);
 
+/* Writes the fields of a document, or the elements of an array, one a line and indented. */
 static void pretty_write_fields(struct buffer *out, bson_iter_t *fields, bool named,
                                 enum json_form form, int depth)
 {

@@ -93,6 +93,8 @@ static size_t cut_length(const char *text, size_t size)
     return length;
 }
 
+/* Makes the line of the reject file: the text, or its bytes if they are not UTF-8, cut to the
+ * maximum length. */
 static void rejects_describe(bson_t *document, int64_t line, const char *reason, const char *text,
                              size_t size)
 {

@@ -84,6 +84,8 @@ static void offer_collections(const struct completing *c, truce_store *store)
     bson_destroy(&collections);
 }
 
+/* Offers the names of the indexes of the call's collection. Offers nothing if they cannot be
+ * read. */
 static void offer_indexes(const struct completing *c, truce_store *store)
 {
     bson_t indexes, one;
@@ -230,6 +232,8 @@ static void offer_words(const struct completing *c, const char *words)
     }
 }
 
+/* Offers values for an argument or an option by its placeholder. The script completes file names if
+ * it reads ":files". */
 static void offer_value(const struct completing *c, const char *placeholder)
 {
     if (complete_is(placeholder, "FILE URI STORE FROM TO PROGRAM"))

@@ -14,6 +14,7 @@ static void suggestion_search(struct nearest_word *guess, const struct cli_optio
         truce__nearest_word_offer(guess, table->name);
 }
 
+/* Prints the usage error for an unknown option. Short options get no suggestion. */
 static int suggestion_option(const struct cli *cli, const char *argument)
 {
     char word[64];
@@ -31,6 +32,7 @@ static int suggestion_option(const struct cli *cli, const char *argument)
     return cli_usage(cli, "unknown option %s", word);
 }
 
+/* Prints the usage error for an unknown noun, or an unknown verb of a noun. */
 static int suggestion_command(const struct cli *cli, const char *noun, const char *verb)
 {
     struct nearest_word guess = {.word = verb ? verb : noun};

@@ -113,6 +113,8 @@ static int table_column_of(struct table *table, const char *name)
     return table->columns++;
 }
 
+/* Fills the cells of a row, and widens the columns until rows were printed. Counts values that have
+ * no cell. */
 static void read_row(struct table *table, struct row *row, const bson_t *document,
                      enum json_form form)
 {

@@ -145,6 +145,7 @@ static int export_write_all(struct export *export, const struct cli_query *query
     return status && writing.good ? cli_error(export->cli, NULL, status, &error) : CLI_DONE;
 }
 
+/* Reads --array, --csv, and --fields. Sets `columns` for CSV. */
 static int export_read_form(struct export *export)
 {
     const struct cli *cli = export->cli;

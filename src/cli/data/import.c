@@ -174,6 +174,7 @@ static int remove_progress(struct import *import)
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
 
+/* Records that the end of the input was reached. */
 static int import_mark_done(struct import *import)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set;
@@ -567,6 +568,8 @@ static int cli_import_all(struct import *import)
     return code ? code : import_finish(import);
 }
 
+/* Determines the form of the input: CSV with --csv, otherwise NDJSON or an array, by the first
+ * character. */
 static truce_status import_read_form(struct import *import, bson_error_t *error)
 {
     const char *types = cli_text(import->cli, "types"),

@@ -22,6 +22,8 @@ static bool index_read_expire(const struct cli *cli, int64_t *seconds)
 
 /* ---- create -------------------------------------------------------------------------------- */
 
+/* Builds the definition of the index from the arguments and options. On a fault, prints the usage
+ * error and returns false. */
 static bool index_describe(const struct cli *cli, bson_t *index)
 {
     bson_t keys, partial;
@@ -96,6 +98,8 @@ static const struct cli_command cli_index_create = {
 
 /* ---- modify -------------------------------------------------------------------------------- */
 
+/* Builds the changes of an index: hidden or not, and the time after which documents expire. At
+ * least one is required. */
 static bool describe_changes(const struct cli *cli, bson_t *changes)
 {
     bool hide = cli_flag(cli, "hide"), show = cli_flag(cli, "show");

@@ -39,6 +39,8 @@ static void remember_id(struct insert *insert, const bson_t *document)
     bson_append_iter(&insert->ids, at, -1, &iter);
 }
 
+/* Inserts a document, with a new _id if it has none. `what` names the document in an error, or is
+ * NULL if there is only one. */
 static int insert_one(struct insert *insert, const bson_t *document, const char *what)
 {
     const struct cli *cli = insert->cli;
@@ -55,6 +57,8 @@ static int insert_one(struct insert *insert, const bson_t *document, const char 
     return status ? cli_error(cli, what, status, &error) : CLI_DONE;
 }
 
+/* Inserts the documents of the call one by one. Stops at the first failure; those before it stay
+ * inserted. */
 static int insert_arguments(struct insert *insert)
 {
     const struct cli *cli = insert->cli;

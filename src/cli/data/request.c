@@ -90,6 +90,7 @@ static truce_status run_program(const struct cli *cli, int in, int out, bson_err
                        strsignal(WTERMSIG(state)));
 }
 
+/* Returns the descriptor of a file in memory with the input as a line of JSON, or -1. */
 static int file_of(const bson_t *input)
 {
     int file = memfd_create("input", MFD_CLOEXEC);

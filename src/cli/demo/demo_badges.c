@@ -108,6 +108,8 @@ _Noreturn static void write_badges(const struct badges *demo, enum way way)
 
 /* ---- the readers ----------------------------------------------------------------------------- */
 
+/* Counts what a reader saw of the second badge, which the writer changes all the time. It should
+ * occur once, in the second position. */
 static void badges_check(struct tally *tally, const bson_t *document)
 {
     bson_iter_t iter, items, type;
@@ -177,6 +179,7 @@ static truce_status badges_insert_employee(const struct badges *demo, bson_error
     return status;
 }
 
+/* Runs the writer and the readers for the time of the demo, and returns what the readers saw. */
 static truce_status badges_play(struct badges *demo, enum way way,
                                 struct observations *observations, bson_error_t *error)
 {

@@ -87,6 +87,7 @@ static truce_status send_usual(truce_store *store, const char *from, const char 
     return status ? status : write_balance(store, to, there + amount, error);
 }
 
+/* Posts a transfer. A balance that is too low refuses it, which is not a failure. */
 static truce_status send_truce(truce_ledger *ledger, const char *from, const char *to,
                                int64_t amount, bson_error_t *error)
 {
@@ -146,6 +147,7 @@ static truce_status open_usual(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* Opens the ledger and the accounts, each with EACH from the mint. */
 static truce_status open_truce(truce_store *store, bson_error_t *error)
 {
     truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "book"});
@@ -167,6 +169,8 @@ static truce_status open_truce(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* Sums up the balances. Each transfer has incremented `times` of both people, so the sum of them
+ * counts it twice. */
 static truce_status count_usual(truce_store *store, struct books *books, bson_error_t *error)
 {
     truce_cursor *cursor = NULL;

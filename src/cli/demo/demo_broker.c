@@ -65,6 +65,7 @@ static truce_status payments_connect(const struct payments *demo, const char *qu
     return status;
 }
 
+/* Publishes the same payments to the queue of each way. */
 static truce_status payments_publish(const struct payments *demo, bson_error_t *error)
 {
     void *broker = NULL;
@@ -100,6 +101,7 @@ static truce_status payments_apply(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* Receives up to TAKEN messages, or fewer if no more come. */
 static truce_status payments_take(const struct payments *demo, void *broker,
                                   struct broker_message *messages[TAKEN], size_t *count,
                                   bson_error_t *error)
@@ -117,6 +119,8 @@ static truce_status payments_take(const struct payments *demo, void *broker,
     return status;
 }
 
+/* Applies a batch, and acknowledges it before or after. A process that is killed in between loses
+ * or repeats the payments. */
 static truce_status payments_apply_batch(const struct payments *demo, truce_store *store,
                                          void *broker, enum broker_way way, size_t *count,
                                          bson_error_t *error)
@@ -135,6 +139,7 @@ static truce_status payments_apply_batch(const struct payments *demo, truce_stor
     return status;
 }
 
+/* Applies batches until no message has come for a while. */
 static truce_status payments_consume(const struct payments *demo, truce_store *store,
                                      enum broker_way way, bson_error_t *error)
 {
@@ -153,6 +158,7 @@ static truce_status payments_consume(const struct payments *demo, truce_store *s
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
+/* Applies the messages by truce_consume, with their records in the same commits. */
 static truce_status payments_consume_truce(const struct payments *demo, truce_store *store,
                                            bson_error_t *error)
 {
@@ -176,6 +182,7 @@ static truce_status payments_consume_truce(const struct payments *demo, truce_st
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
+/* Starts a process that consumes the queue of this way. */
 static void payments_start(struct payments *demo, int child, enum broker_way way)
 {
     truce_store *store = NULL;
@@ -195,6 +202,7 @@ static void payments_start(struct payments *demo, int child, enum broker_way way
     _exit(status ? CLI_FAILED : CLI_DONE);
 }
 
+/* Inserts the account if `balance` is NULL, and reads its balance otherwise. */
 static truce_status payments_with_store(const struct payments *demo, int64_t *balance,
                                         bson_error_t *error)
 {
@@ -231,6 +239,7 @@ static truce_status payments_wait(struct payments *demo, bson_error_t *error)
     return status;
 }
 
+/* Runs one way: kills and replaces its processes, and waits until the queue is empty. */
 static truce_status payments_play(struct payments *demo, enum broker_way way,
                                   struct payments_result *result, bson_error_t *error)
 {

@@ -54,6 +54,7 @@ struct outcome {
 
 /* ---- the messages ---- */
 
+/* Makes the messages, and the winner of each student and class: the last message decides. */
 static void enrolments_publish(struct enrolments *demo, struct random *random)
 {
     demo->published = bson_malloc((size_t)demo->messages * sizeof *demo->published);
@@ -129,6 +130,7 @@ static truce_status enrolments_take_answer(void *arg, void *tag, const uint8_t *
     return TRUCE_OK;
 }
 
+/* Fills the queue of each worker with messages in the order of their arrival. */
 static void enrolments_hand_out(struct queue *queue)
 {
     const struct enrolments *demo = queue->demo;
@@ -386,6 +388,8 @@ static void enrolments_print_json(const struct enrolments *demo, const struct ou
     bson_destroy(&answer);
 }
 
+/* Runs both ways with the same messages, and prints the results. Returns CLI_NO if the result of
+ * truce is wrong. */
 static int enrolments_play(struct enrolments *demo)
 {
     struct outcome usual = {0}, truce = {0};

@@ -61,6 +61,8 @@ static truce_status one_side(truce_store *store, int32_t person, int32_t other, 
     return status;
 }
 
+/* Changes the state of a job, of any job if `job` has no _id. `job` becomes the document before the
+ * change. */
 static truce_status friends_mark(truce_store *store, const char *from, const char *to, bson_t *job,
                                  bson_error_t *error)
 {
@@ -78,6 +80,8 @@ static truce_status friends_mark(truce_store *store, const char *from, const cha
     return status;
 }
 
+/* Does a job by hand: takes it, writes both sides, and marks it as done. If the process dies in
+ * between, the job stays unfinished. */
 static truce_status do_usual(truce_store *store, bson_error_t *error)
 {
     bson_t job = BSON_INITIALIZER;
@@ -97,6 +101,7 @@ static truce_status do_usual(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* Adds both sides of a friendship to the commit that ends the job. */
 static truce_status both_sides(truce_commit *commit, void *arg, bson_error_t *error)
 {
     bson_iter_t iter;
@@ -164,6 +169,7 @@ static void friends_start(struct friends *demo, int slot, enum way way)
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
+/* Adds a job for each friendship, by hand or to the queue. */
 static truce_status add_jobs(truce_store *store, enum way way, bson_error_t *error)
 {
     truce_queue *queue = open_queue(store);
@@ -210,6 +216,7 @@ static bool has_friend(truce_store *store, int32_t person, int32_t other)
     return !status && count == 1;
 }
 
+/* Counts the friendships by how many of their sides exist. */
 static void friends_check(truce_store *store, struct findings *findings)
 {
     findings->one_sided = findings->friendships = findings->missing = 0;
@@ -245,6 +252,8 @@ static truce_status do_the_rest(truce_store *store, struct findings *findings, b
     return status;
 }
 
+/* Counts the friendships. With truce, then does the remaining jobs and counts again. The greater of
+ * the two numbers of friendships with one side is reported. */
 static truce_status friends_finish(const struct friends *demo, enum way way,
                                    struct findings *findings, bson_error_t *error)
 {
@@ -265,6 +274,7 @@ static truce_status friends_finish(const struct friends *demo, enum way way,
     return status;
 }
 
+/* Runs one way: kills and replaces its workers for the time of the demo. */
 static truce_status friends_play(struct friends *demo, enum way way, struct findings *findings,
                                  bson_error_t *error)
 {

@@ -284,6 +284,8 @@ static truce_status read_books(const struct keys *demo, struct books *books, bso
     return status;
 }
 
+/* Runs one way: kills and replaces its processes for the time of the demo, and reads the
+ * counters. */
 static truce_status keys_play(struct keys *demo, enum way way, struct books *books,
                               bson_error_t *error)
 {

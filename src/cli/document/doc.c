@@ -370,6 +370,8 @@ static bool doc_is_conflict(const bson_t *reply)
 
 /* truce doc conflicts and resolve: the inbox of conflicts that a merge cannot decide. */
 
+/* Prints an entry of the inbox: its id, the document, the version that it conflicts with, and the
+ * conflicts. */
 static bool inbox_print_entry(struct cli *cli, const bson_t *entry)
 {
     char name[25] = "", of[60], against[40] = "which was removed";
@@ -515,6 +517,8 @@ static bool conflict_append(const struct cli *cli, const char *text, bson_t *to)
            bson_iter_init_find(&at, to, "conflict") && BSON_ITER_HOLDS_OID(&at);
 }
 
+/* Checks that the call has exactly one decision, and reads --version. On a fault, prints the usage
+ * error and returns false. */
 static bool resolve_options(const struct cli *cli, int64_t *version)
 {
     bool named = cli_text(cli, "version") || cli_flag(cli, "new");

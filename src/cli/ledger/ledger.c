@@ -208,6 +208,7 @@ static void ledger_add_entry(struct entries *entries, const char *account, size_
     entries->entries[entries->count++].value = value;
 }
 
+/* Appends the array `entries` of {account, value} to the request. */
 static void ledger_append_entries(const struct entries *entries, bson_t *more)
 {
     bson_t array, one;

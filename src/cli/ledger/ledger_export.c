@@ -49,6 +49,7 @@ static truce_status export_records(struct cli *cli, struct writing *writing, bso
     return writing->writer.broken ? TRUCE_OK : writing->status;
 }
 
+/* Writes the book into the file, which appears only when it is complete. Returns the exit code. */
 static int ledger_export_write_all(struct cli *cli, struct writing *writing, const char *path)
 {
     bson_t answer = BSON_INITIALIZER;

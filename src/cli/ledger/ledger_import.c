@@ -35,6 +35,7 @@ static truce_status import_take_record(void *arg, int64_t line, const bson_t *re
     return TRUCE_OK;
 }
 
+/* Prints the refused transactions with the lines of the file from which their records came. */
 static void import_print_refusals(const struct reading *reading, const bson_t *reply)
 {
     struct fields refusals =
@@ -56,6 +57,7 @@ static void import_print_refusals(const struct reading *reading, const bson_t *r
         cli_note(reading->cli, "more lines were refused than are printed");
 }
 
+/* Prints the result of the import. Returns CLI_NO if a transaction was refused. */
 static int import_print(const struct reading *reading, const bson_t *reply)
 {
     int64_t posted = truce__field_number(reply, "posted"),
@@ -106,6 +108,8 @@ static int import_read_records(struct reading *reading, struct book_source *sour
     return status ? cli_error(reading->cli, line, status, &error) : CLI_DONE;
 }
 
+/* Reads the file of --rules. `rules` is always initialized; *given says whether the call has the
+ * option. */
 static int import_read_rules(struct cli *cli, bson_t *rules, bool *given)
 {
     const char *path = cli_text(cli, "rules");

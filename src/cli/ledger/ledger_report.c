@@ -45,6 +45,7 @@ static void report_add_csv(struct buffer *out, const char *text, char end)
     truce__buffer_append_byte(out, (uint8_t)end);
 }
 
+/* Writes the report as CSV. Only a report by periods has balances. */
 static void report_write_csv(const struct report *report, struct buffer *out)
 {
     static const char *const names[] = {"account", "change", "balance", "currency"};
@@ -69,6 +70,7 @@ static void report_write_csv(const struct report *report, struct buffer *out)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
+/* Prints the report as a table, CSV, or a picture. */
 static int report_print_all(const struct report *report)
 {
     const char *form = report_form(report->cli);

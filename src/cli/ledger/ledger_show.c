@@ -50,6 +50,8 @@ static bool search_read_digits(struct cli *cli, const char *account, char curren
     return !code;
 }
 
+/* Appends an entry for a change with an amount. A change that only releases a pending amount has
+ * none. */
 static bool show_change(struct cli *cli, const bson_t *change, const char *key, bson_t *entries)
 {
     int64_t value = truce__field_number(change, "value"),
@@ -267,6 +269,8 @@ static struct {
     bool ended; /* The output could not be written. */
 } tree;
 
+/* Returns the sum of a currency in the branch, a new one if necessary. The sums are sorted by
+ * currency. */
 static struct sum *ledger_show_sum_of(struct branch *branch, const char *currency)
 {
     uint32_t at = 0;

@@ -104,6 +104,7 @@ static void archive_close_store(struct cli *cli)
     cli->store = NULL;
 }
 
+/* Prints an event of the archiver (archive_event_function). */
 static void archive_show(enum archive_event event, const struct segment_head *head,
                          const char *text, void *arg)
 {

@@ -398,6 +398,8 @@ static void copy_set_options(struct copying *copying)
     };
 }
 
+/* Reads the options of the copy, and the names of the collections into `collections`, followed by
+ * NULL. */
 static int copy_read_options(struct copying *copying, const char **collections)
 {
     struct cli *cli = copying->cli;

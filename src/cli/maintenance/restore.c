@@ -88,6 +88,7 @@ static truce_status restore_check_database(void *arg, truce_store *view, const c
     return status;
 }
 
+/* Opens the restored store, runs truce check, and then the checks of each database. */
 static truce_status restore_check(struct restore_checks *checks, bson_error_t *error)
 {
     const truce_store_options options = {.must_exist = true};

@@ -16,6 +16,7 @@ struct salvaging {
     struct cli_progress shown;
 };
 
+/* Prints the validator and the indexes that could not be set again. */
 static void show_refused(const struct cli *cli, const bson_t *collection)
 {
     bson_iter_t iter, list, index, text;

@@ -42,6 +42,8 @@ static void read_node(struct node *node, const bson_t *job)
                   *name ? name : text);
 }
 
+/* Reads the jobs of the graph, which borrow from the reply. Returns false if the reply is not
+ * valid. */
 static bool read_nodes(struct picture *picture, const bson_t *graph)
 {
     bson_iter_t iter;
@@ -114,6 +116,7 @@ static void line_edge(struct picture *picture, const struct node *from, const st
     bson_string_append(picture->text, from->label);
 }
 
+/* Prints a line for each job, indented by its level, with the jobs for which it waits. */
 static void print_lines(struct picture *picture)
 {
     int widest = 0;
@@ -158,6 +161,7 @@ static void dot_edge(struct picture *picture, const struct node *from, const str
                               (int)(to - picture->nodes));
 }
 
+/* Prints the graph in Graphviz's language. */
 static void print_dot(struct picture *picture)
 {
     bson_string_append(picture->text, "digraph jobs {\n  rankdir=LR;\n  node [shape=box, "
@@ -228,6 +232,8 @@ static void graph_position(struct picture *picture, int *width, int *height)
     }
 }
 
+/* Prints the graph as a picture in SVG: first the lines between the jobs, then the jobs over
+ * them. */
 static void print_svg(struct picture *picture)
 {
     int width, height;

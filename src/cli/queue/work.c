@@ -88,6 +88,7 @@ static truce_status claim_of(const struct work *work, const struct work_source *
     return status || at->job ? status : TRUCE_NOT_FOUND;
 }
 
+/* Draws queues by their weights, each at most once, until one of them has a ready job. */
 static truce_status claim_by_weight(const struct work *work, struct work_job *at, int64_t wait_ms,
                                     bson_error_t *error)
 {
@@ -527,6 +528,8 @@ static void work_open_take_answer(struct program_run *run, const char *line, siz
     }
 }
 
+/* Takes the answers that the program has written. A line over the maximum length is a fault of the
+ * program. */
 static void work_open_hear(struct program_run *run)
 {
     const char *line;
@@ -604,6 +607,8 @@ static void take_jobs(struct program_run *run)
         work_stop(work, cli_error(work->cli, NULL, status, &error));
 }
 
+/* Extends the leases of the program's jobs, and sends a cancel line for a job that is lost or timed
+ * out. If the program does not answer it within the grace time, the program must end. */
 static void work_keep_open_jobs(struct program_run *run)
 {
     int64_t grace_ms = run->work->grace_ms;

@@ -79,6 +79,7 @@ static bool answer_take_number(const bson_iter_t *iter, int64_t *number)
     return *number >= 0;
 }
 
+/* Takes a further field of an answer. Returns false if its type is wrong. */
 static bool answer_take_field(enum field field, const bson_iter_t *iter, struct answer *answer)
 {
     switch (field) {
@@ -345,6 +346,7 @@ static void read_out(struct work_child *child)
         fall_silent(child, &child->out);
 }
 
+/* Appends to the end of the standard error that is stored: the last WORK_REASON_MAX bytes. */
 static void keep_errors(struct work_child *child, const char *text, size_t size)
 {
     size_t kept = child->errors_length;

@@ -29,6 +29,8 @@ static bool user_read_line(char line[PASSWORD_MAX + 2])
     return length > 0 && length <= PASSWORD_MAX && strlen(line) == length;
 }
 
+/* Reads a password from the terminal without an echo. Returns false if standard input is not a
+ * terminal. */
 static bool prompt_password(const char *question, char line[PASSWORD_MAX + 2])
 {
     struct termios as_it_was, silent;

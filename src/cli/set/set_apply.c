@@ -381,6 +381,8 @@ static int check_rejects(const struct apply *apply)
     return status ? cli_error(apply->cli, NULL, status, &error) : CLI_DONE;
 }
 
+/* Writes the reject file, and prints the summary. Returns CLI_NO if messages were rejected or
+ * quarantined. */
 static int apply_conclude(struct apply *apply)
 {
     char *path = rejects_path(apply);

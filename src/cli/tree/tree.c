@@ -214,6 +214,7 @@ static const struct cli_command cli_tree_export = {
 /* Publishes each version while its lines are read. A version may be larger than a request of
  * truceTreeImport, so the lines go to the store itself. */
 
+/* Passes a line on to the import. After an error, the versions before it stay imported. */
 static int import_line(struct cli *cli, truce_tree_import *import, struct ndjson *input,
                        const struct ndjson_line *line)
 {
@@ -230,6 +231,7 @@ static int import_line(struct cli *cli, truce_tree_import *import, struct ndjson
     return status ? cli_error(cli, where, status, &error) : CLI_DONE;
 }
 
+/* Reads all lines of the file. Returns the exit code. */
 static int import_lines(struct cli *cli, truce_tree_import *import, struct ndjson *input)
 {
     enum ndjson_form form;
@@ -525,6 +527,7 @@ static int publish_read_lines(const struct cli *cli, struct ndjson *input,
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
+/* Reads the file into the array `changes` of the request. */
 static int publish_read(struct cli *cli, bson_t *request, struct publishing *publishing)
 {
     bson_error_t error;
