@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct environment {
+    /* The argument of the functions, which do what those of clock.h and random.h do. */
     void *arg;
     int64_t (*wall_ms)(void *arg);
     int64_t (*monotonic_ns)(void *arg);

@@ -54,7 +54,9 @@ struct hash_table {
 /* The numbers that were added with one hash, one after the other. */
 struct hash_probe {
     const struct hash_slot *slots;
+    /* The state of the search. */
     uint32_t hash, mask, at;
+    /* The number that truce__hash_next has found, if it returned true. */
     uint32_t number;
 };
 

@@ -13,6 +13,7 @@
 
 struct histogram {
     int64_t counts[HISTOGRAM_BUCKETS];
+    /* The number of values. */
     int64_t total;
 };
 

@@ -7,6 +7,7 @@
 /* `best` is NULL if no candidate is near. The words are borrowed. */
 struct nearest_word {
     const char *word, *best;
+    /* The number of edits from `word` to `best`. */
     int distance;
 };
 

@@ -840,7 +840,8 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
 /* A cursor that a query of the commit returned. The caller may close it after the commit and after
  * the store. */
 struct answer {
-    truce_cursor base; /* Must be the first field: the caller gets a pointer to it. */
+    /* Must be the first field: the caller gets a pointer to it. */
+    truce_cursor base;
     /* The cursor of the transaction, or NULL after the end of the commit. */
     truce_cursor *under;
     /* The commit of the query, or NULL after the end of the commit. */

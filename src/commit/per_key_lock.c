@@ -61,6 +61,7 @@ struct waiter {
 
 /* One lock. Documents with the same hash, modulo the number of locks, share it. */
 struct stripe {
+    /* Guards the fields below, and the waiters in the queue. */
     pthread_mutex_t mutex;
     /* The queue of waiting commits, and the pointer at its end. Each waiter is on the stack of its
      * thread. */

@@ -15,6 +15,7 @@ struct checkpointer {
     struct kv *kv;
     /* Guards `running`, `stop`, `wanted`, and `done`. */
     pthread_mutex_t mutex;
+    /* Signaled when a checkpoint is requested, or the thread must end. */
     pthread_cond_t wanted_change;
     /* `running`: the thread exists. `stop`: the thread must end. */
     bool running, stop;

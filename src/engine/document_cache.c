@@ -85,6 +85,7 @@
 struct entry {
     /* The next entry of the same bucket. */
     struct entry *next;
+    /* The neighbors in the list from `newest` to `oldest` of the shard. */
     struct entry *newer, *older;
     uint64_t hash;
     /* The row of the document in the table of its collection. */
@@ -106,6 +107,7 @@ struct entry {
 };
 
 struct shard {
+    /* Guards the fields below, and the entries of the shard. */
     pthread_mutex_t mutex;
     /* Changes when a document of the shard begins to change (invariant 3). */
     uint64_t version;

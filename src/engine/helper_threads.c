@@ -43,14 +43,18 @@ struct helpers {
     unsigned processors;
     /* The calls that could use helpers and are running, and the helpers that have a task. */
     atomic_uint calls, at_work;
+    /* No helper starts before this monotonic time. */
     atomic_llong paused_until_ns;
     /* Guards the fields below. */
     pthread_mutex_t mutex;
+    /* Signaled when a task is queued, or the threads must end. */
     pthread_cond_t wanted;
     struct task queue[HELPERS_MAX];
     /* The number of tasks in the queue, of threads that sleep, and of threads that were created. */
     unsigned queued, idle, running;
+    /* The threads must end. */
     bool stop;
+    /* Free blocks of HELPERS_BLOCK bytes. Owned. */
     uint8_t *blocks[BLOCKS_KEPT];
     unsigned blocks_count;
     pthread_t threads[HELPERS_MAX];

@@ -25,9 +25,13 @@
 
 /* A megabyte, whose pages are allocated when they are used. */
 struct hints {
+    /* For documents whose _id has no run, or that do not follow the order of their run. The hash of
+     * the table and key chooses the line; a slot has the row and bits of the hash. */
     struct line {
         _Alignas(64) atomic_uint_fast64_t slots[LINE_SLOTS];
     } lines[1 << LINE_BITS];
+    /* For runs of _ids: the hash of the table and run chooses the slot, which has the row of step
+     * 0, RUN_SURE, and bits of the hash. */
     atomic_uint_fast64_t runs[1 << RUN_BITS];
 };
 

@@ -61,6 +61,7 @@ struct snapshots {
     struct pins pins;
     /* Guards the list. Locked before the mutex of a snapshot. */
     pthread_mutex_t mutex;
+    /* Signaled when a snapshot begins while the thread is asleep, and when the thread must end. */
     pthread_cond_t change;
     /* The snapshots that were not released yet, the oldest one first, also those that were ended.
      * `end` is the pointer that the next one is stored in. */

@@ -56,6 +56,7 @@ struct batch {
 struct pass {
     struct copy *copy;
     struct copy_part *part;
+    /* The pass copies; otherwise it only compares. */
     bool write;
     struct batch batch;
     /* The items, sorted by _id. */

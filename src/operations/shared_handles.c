@@ -7,7 +7,9 @@
 #include "base/limits.h"
 
 struct handles {
+    /* Guards the fields below, and the links, users, and uses of the handles. */
     pthread_mutex_t mutex;
+    /* The list of the handles with a key, `count` of them. */
     struct handle *first;
     int count;
     /* The number of uses of all handles, which orders them by their last use. */

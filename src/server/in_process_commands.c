@@ -41,8 +41,10 @@ static const struct command_table embedded_table = {embedded_commands, row_comma
 /* ---- the state of a store -------------------------------------------------------------------- */
 
 struct embedded {
-    struct truce_store_cache base; /* Must be the first field: the store has a pointer to it. */
+    /* Must be the first field: the store has a pointer to it. */
+    struct truce_store_cache base;
     struct server server;
+    /* When idle cursors, sessions, and snapshots were last closed (monotonic). */
     atomic_llong expired_ns;
 };
 

@@ -14,6 +14,8 @@ struct faulty {
     struct target *real;
     /* Counts down; the call that reaches 0 has the fault. */
     atomic_int until;
+    /* The fault: the call fails without or after its effect, or the process dies before or after
+     * it. */
     enum {
         FAULT_NONE,
         FAULT_FAIL_BEFORE,
@@ -27,6 +29,7 @@ struct faulty {
     atomic_bool stuck;
     /* Only segments of bases fail. */
     atomic_bool no_base;
+    /* The number of calls so far. */
     atomic_int calls;
 };
 

@@ -104,6 +104,7 @@ static inline int64_t book_sum(truce_ledger *ledger)
 /* A seal in memory. */
 struct book_seal {
     bson_t **parts;
+    /* The number of parts, and the index of the part that book_next_part returns next. */
     uint32_t count, next;
 };
 

@@ -23,6 +23,7 @@
 
 struct trial_enrolment {
     int student, class;
+    /* The message inserts the class; otherwise it deletes the class. */
     bool insert;
 };
 

@@ -14,6 +14,7 @@
 
 /* The CAs of this process. */
 static struct authority {
+    /* The argument of certificate_make, which identifies the CA. NULL if the slot is free. */
     char *file;
     EVP_PKEY *key;
     X509 *certificate;

@@ -262,6 +262,7 @@ CONTRACT(every_change_since_the_token_ends_a_wait)
 struct waiter {
     truce_store *store;
     uint64_t token;
+    /* The results of the wait. */
     truce_status status;
     int64_t waited_ms;
 };

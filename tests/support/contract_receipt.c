@@ -11,6 +11,7 @@ struct slip {
     const bson_t *expected;
     /* The document that the receipt makes; NULL if it makes none. */
     const bson_t *after;
+    /* The sums of the results, and the number of outcomes, that the last call of `make` got. */
     int64_t inserted, modified, removed;
     size_t count;
     /* The store passed a document to `make`. */

@@ -14,11 +14,14 @@ struct rewriting {
     truce_rewrite base;
     /* The new document for each key; NULL leaves it unchanged. */
     const bson_t *const *wanted;
+    /* For each key, the stored document that the last call of `make` got, or NULL. */
     const bson_t *seen[8];
+    /* For each key, the status of `refuse` since the last call of `begin`, or OK. */
     truce_status refused[8];
     /* The code of the last refusal. */
     uint32_t code;
     struct contract *c;
+    /* The number of calls of `begin`. */
     int begun;
 };
 

@@ -13,7 +13,9 @@ const int contract_thread_cases = 1;
 
 struct job {
     struct contract *c;
+    /* The number of the thread, and of its rounds. */
     int number, rounds;
+    /* The number of calls that had the effect which the case counts, such as an insert. */
     long done;
 };
 

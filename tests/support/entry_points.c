@@ -789,6 +789,7 @@ enum { A = 1, B = 2, C = 4, ID = 8, DOCUMENTS = 3, PLACES = 4 };
 static const struct entry_point {
     const char *name;
     truce_status (*call)(struct given *g);
+    /* The arguments that the call uses: bits of A, B, C, and ID. */
     unsigned takes;
 } entry_points[] = {
     {"find", call_find, A | B | C},

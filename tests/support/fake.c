@@ -23,24 +23,34 @@
 #define HEAD            16
 
 struct fake {
+    /* The kind of deployment, and the maximum wire version, that the reply to hello reports. */
     enum fake_deployment deployment;
     int32_t wire;
+    /* Fills the reply to every other command. Called with `arg`, under the mutex. */
     fake_answer *answer;
     void *arg;
+    /* The listening socket, its port, and the port of the upstream server (fake_upstream). */
     int listener, port, upstream;
+    /* The thread that accepts connections. */
     pthread_t accepter;
     /* Protects the fields below. */
     pthread_mutex_t mutex;
+    /* Signaled when a connection has ended. */
     pthread_cond_t gone;
+    /* The last commands without handshakes, the oldest first. Owned. */
     bson_t *commands[REMEMBERED];
     /* The sockets of the connections; 0 means free. */
     int ends[MAX_CONNECTIONS];
+    /* The number of elements of `commands`, and of open connections. */
     int count, connections;
+    /* `stopping`: the accepter must end. `frozen`, `dead`: the state that fake_freeze or fake_die
+     * has set. */
     bool stopping, frozen, dead;
 };
 
 struct connection {
     struct fake *fake;
+    /* The socket of the client, and its index in `fake->ends`. */
     int end, number;
     /* The connection to the upstream server; 0 means not connected yet. */
     int upstream;

@@ -96,6 +96,7 @@ truce_store *item_rig_open(const struct item_way *way)
 struct request {
     truce_item *item;
     char verb[16];
+    /* The filter, and the further documents of the verb or NULL. Owned. */
     bson_t *filter, *first, *second;
     truce_item_result *result;
 };

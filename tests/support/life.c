@@ -93,15 +93,20 @@ void life_power_cut(const struct life *life, struct random *random)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
+/* The message of a worker after each step. */
 struct answer {
+    /* The worker, the number of its step, and the result of the step (life.h). */
     int worker, number;
     int64_t answer;
 };
 
 struct killing {
     const struct life *life;
+    /* The file of the store. */
     char path[400];
+    /* The pipe into which all workers write their struct answer. */
     int answers[2];
+    /* The process of each worker. */
     pid_t workers[WORKERS_MAX];
     /* For each worker, the number after that of the last reply. */
     int next[WORKERS_MAX];

@@ -18,6 +18,7 @@
 #include "truce/store.h"
 
 struct life {
+    /* The number of workers, at most 8: threads of a power cut, or processes that are killed. */
     int workers;
     /* Prepares the store. Returns false if it fails; it has then failed the test. */
     bool (*begin)(truce_store *store);
@@ -27,6 +28,7 @@ struct life {
     int64_t (*step)(truce_store *store, int worker, int number);
     /* Receives the acknowledged number of a step. Several threads may call it. */
     void (*reported)(int worker, int64_t answer);
+    /* Checks a store that was opened again after the interruption. A fault fails the test. */
     void (*judge)(truce_store *store);
 };
 

@@ -10,7 +10,9 @@ struct memory_spill {
     struct spill base;
     struct memory_spills *all;
     struct buffer bytes;
+    /* The position in `bytes` of the next read. */
     size_t at;
+    /* The spill was rewound: only reads may follow. */
     bool reading;
 };
 

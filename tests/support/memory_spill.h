@@ -15,6 +15,7 @@ struct memory_spills {
     size_t bytes;
     /* The call of this number, of any kind, fails with TRUCE_IO. 0 means none. */
     int fail_at;
+    /* The number of calls so far. */
     int calls;
 };
 

@@ -10,12 +10,19 @@
 #define WIRE 9 /* 4.4, the last version that needs the shard key everywhere */
 
 struct mongos {
+    /* The shard keys of the collections of `database`, borrowed from the test. While mongos_uri
+     * changes the two, no client is connected. */
     const struct mongos_layout *layouts;
+    /* The current database, and the URI that mongos_uri returned last. */
     char database[20], uri[100];
+    /* The number of databases so far, which makes the name of the next one. */
     int databases;
+    /* The upstream server, and its store. */
     truce_store *store;
     struct server *server;
+    /* The router: it refuses requests, and passes the others to `server`. */
     struct fake *fake;
+    /* The number of refused requests. The threads of the router count them. */
     atomic_int refused;
 };
 

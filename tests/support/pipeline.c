@@ -5,9 +5,14 @@
 struct list_source {
     struct source base;
     struct pipeline_world *environment;
+    /* The filter, or NULL. Owned. */
     struct match *match;
+    /* The documents that were not read yet. Valid if `any` is true. */
     struct fields fields;
+    /* `any`: the list exists. `counts`: its documents are counted in `pulled` of the environment,
+     * otherwise in `given`. */
     bool any, counts;
+    /* The document that was returned last, a view of the list. */
     bson_t current;
 };
 

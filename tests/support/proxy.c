@@ -25,19 +25,30 @@
 #define MESSAGE_MAX (64 * 1024 * 1024)
 
 struct proxy {
+    /* The listening socket, its port, and the port of the server. */
     int listener, port, server_port;
+    /* The thread that accepts clients. */
     pthread_t accepter;
     /* Protects the fields below. */
     pthread_mutex_t mutex;
+    /* Signaled when `holding` becomes false, and when `held` or `pumps` decreases. */
     pthread_cond_t changed;
+    /* Message number `at` in `direction` gets the fault. */
     enum proxy_fault fault;
     enum proxy_direction direction;
+    /* `count`: the number of messages in each direction since proxy_arm. */
     uint64_t at, count[2];
+    /* The replies of proxy_script. Borrowed; may be NULL. */
     const bson_t *say, *then;
+    /* Only requests with this field are counted. Borrowed; NULL counts all. */
     const char *only;
     /* The field and the change of PROXY_SAY_CHANGED. */
     uint32_t place, change;
+    /* `hit`: a message has got the fault since proxy_arm. `stopping`: the accepter must end.
+     * `holding`: a message waits for proxy_let_go. */
     bool hit, stopping, holding;
+    /* The number of messages with PROXY_DELAY or PROXY_HOLD that are not passed on yet, and of
+     * threads that run pumps. */
     int held, pumps;
 };
 
@@ -53,6 +64,7 @@ struct link {
 
 struct pump {
     struct link *link;
+    /* The direction of the messages that the pump passes on. */
     enum proxy_direction direction;
 };
 

@@ -170,7 +170,9 @@ truce_status school_round(truce_store *store, struct school_notes *notes, int wo
 struct checker {
     struct engine *engine;
     const struct school_notes *notes;
+    /* The arguments of school_check. */
     bool durable, tell;
+    /* The number of conditions that do not hold, so far. */
     int wrong;
 };
 

@@ -29,7 +29,9 @@
 struct school_notes {
     /* For each worker, the number of rounds whose first write was sent. */
     atomic_llong begun[SCHOOL_WORKERS_MAX];
+    /* For each worker, the number of rounds whose write to `counters` was acknowledged. */
     atomic_llong counted[SCHOOL_WORKERS_MAX];
+    /* For each worker, the number of rounds whose write to `log` was acknowledged. */
     atomic_llong logged[SCHOOL_WORKERS_MAX];
 };
 

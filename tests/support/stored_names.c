@@ -13,6 +13,7 @@
 /* ---- names ---------------------------------------------------------------------------------- */
 
 struct place {
+    /* The first words of the message, and the path of the current field. */
     const char *what;
     char path[1000];
 };

@@ -5,13 +5,19 @@
 #include <bson/bson.h>
 
 struct stream_of {
+    /* The socket of the connection. */
     int end;
+    /* The id of the cursor, or 0 after its end. */
     int64_t id;
+    /* The namespace of the cursor, from the first reply. */
     char collection[60], database[60];
     /* The postBatchResumeToken of the last reply. */
     char token[100];
+    /* The last reply, which the stream owns, and the name of its batch: "firstBatch" or
+     * "nextBatch". Without a reply, `reply` is NULL. */
     bson_t *reply;
     const char *batch;
+    /* The index of the next event in the batch. */
     int at;
 };
 

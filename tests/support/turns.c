@@ -18,26 +18,34 @@ struct turns;
 
 /* The store of one client. */
 struct client {
+    /* Must be the first field: the functions of the store get a pointer to it. */
     truce_store base;
     struct turns *turns;
     int number;
     pthread_t thread;
+    /* Guarded by the mutex of `turns`, as the fields below. `waiting`: the client waits for a
+     * decision. `done`: its function has returned. `dead`: its calls fail. The client itself reads
+     * `dead` without the mutex. */
     bool waiting, done, dead;
     /* The call at which the client waits is a write that may take effect later. */
     bool may_be_late;
+    /* The decision was made, so the client continues. */
     bool granted;
     enum decision decision;
 };
 
 /* A write that takes effect later. */
 struct late {
+    /* The slot has a write that has not taken effect yet. */
     bool pending;
+    /* The write. Its documents and the name of its collection are the copies below. */
     truce_write write;
     bson_t filter, document, exact;
     char collection[64];
 };
 
 struct choice {
+    /* The decision about the next call of the client; GO for a late call. */
     enum decision decision;
     /* The number of the client, or -1 - the number of the late call that takes effect. */
     int client;
@@ -45,18 +53,27 @@ struct choice {
 
 struct turns {
     const struct turns_run *run;
+    /* The store in memory that all clients share. */
     truce_store *inner;
+    /* Guards the states of the clients, and is held while the explorer chooses. */
     pthread_mutex_t mutex;
+    /* Signaled when a client waits, continues, or ends. */
     pthread_cond_t changed;
     struct client clients[TURNS_CLIENTS_MAX];
+    /* Used by one thread at a time: the client whose call runs, or the explorer while all clients
+     * wait. */
     struct late late[LATE_MAX];
+    /* The numbers of faults that may still happen in this run. */
     struct turns_budget left;
 };
 
 /* The path of a run: each choice, and the number of its alternatives. */
 struct path {
+    /* For each step: the index of the choice, and the number of alternatives. */
     int chosen[CHOICES_MAX], of[CHOICES_MAX];
+    /* The choices of the current run, for the message of a failure. */
     struct choice choices[CHOICES_MAX];
+    /* The number of steps that the next run repeats, and of those that the current run has made. */
     int length, at;
     /* NULL if the choices are made in order. */
     struct random *random;

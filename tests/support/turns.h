@@ -14,11 +14,14 @@
 
 typedef void turns_client_function(truce_store *store, int client, void *arg);
 
+/* The maximum numbers of faults in one run: clients that die, replies that are lost, and writes
+ * that take effect late. */
 struct turns_budget {
     int crashes, losses, lates;
 };
 
 struct turns_run {
+    /* The number of clients. Each runs `client` in a thread of its own. */
     int clients;
     turns_client_function *client;
     /* Called on the plain store before the clients run, and after they have ended. At the end, no

@@ -21,7 +21,9 @@ static bson_t *array_of(const char *json)
 }
 
 struct parts {
+    /* The parsed members of struct updated. Only `update` is never NULL. */
     bson_t *update, *before, *query, *filters;
+    /* The compiled `query`, or NULL. */
     struct match *match;
     struct update *compiled;
 };

@@ -26,8 +26,10 @@ struct wire_operation {
     const char *name;
     /* The capabilities that the store must have; otherwise the test is skipped. */
     uint32_t needs;
+    /* `prepare` and `check` get the direct store, and `run` the store through the proxy. */
     void (*prepare)(truce_store *store);
     truce_status (*run)(truce_store *store, bson_error_t *error);
+    /* `reported` is the result of `run`. */
     void (*check)(truce_store *store, truce_status reported);
 };
 

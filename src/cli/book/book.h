@@ -40,9 +40,11 @@ struct book_names; /* The names that accounts have in beancount. */
 struct book_writer {
     enum book_form form;
     struct sink *sink;
+    /* For CSV: the line with the names of the columns was written. */
     bool begun;
     /* The file could not be written. cli_sink_close or cli_output_end reports the error. */
     bool broken;
+    /* For beancount: the names of the accounts so far, or NULL before the first one. Owned. */
     struct book_names *names;
 };
 
@@ -60,8 +62,10 @@ typedef truce_status book_function(void *arg, int64_t line, const bson_t *record
 
 struct book_source {
     enum book_form form;
+    /* The text of the file. Borrowed; ends with a NUL. */
     const char *text;
-    const bson_t *rules; /* The rules of a CSV file in another form, or NULL. */
+    /* The rules of a CSV file in another form, or NULL. */
+    const bson_t *rules;
     /* The number of the current line. After a failure, that of the line that failed. */
     int64_t line;
     book_function *function;

@@ -33,6 +33,7 @@ static void add_remark(struct buffer *out, const char *indent, const bson_t *rec
 /* ---- names ---------------------------------------------------------------------------------- */
 
 struct book_names {
+    /* ours[i], theirs[i]: the name of account i in truce and in beancount. Owned. */
     char **ours, **theirs;
     uint32_t count;
 };

@@ -73,7 +73,8 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
  * the content's hash are the key. */
 struct book_ids {
     struct {
-        uint64_t key; /* 0 if the slot is free. */
+        /* 0 if the slot is free. */
+        uint64_t key;
         uint32_t count;
     } * slots;
     /* The numbers of used and of all slots. The latter is a power of two. */

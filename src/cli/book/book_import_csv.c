@@ -35,15 +35,19 @@ struct records {
     struct book_source *source;
     struct csv *csv;
     char separator;
-    const char *text; /* The text of the current record, without its line end. */
+    /* The text of the current record, without its line end. */
+    const char *text;
     size_t size;
     int64_t line;
-    /* For truce's own form: the record whose lines are being collected. */
-    int64_t begun; /* The line on which this record begins, or 0 if there is no record. */
+    /* For truce's own form: the record whose lines are being collected. `begun` is the line on
+     * which it begins, or 0 outside of a record. */
+    int64_t begun;
     bson_t record, entries;
     uint32_t count;
     /* The rules for the form of a bank. */
     bson_t rules;
+    /* accounts[i] is the other account of a line that others[i] matches. Lines that `skip` matches
+     * are left out; it may be NULL. */
     struct match *others[LEDGER_CSV_RULES_MAX], *skip;
     const char *accounts[LEDGER_CSV_RULES_MAX];
     uint32_t others_count;
@@ -398,6 +402,7 @@ static bool take_month(const char **text, int *month)
 
 struct day {
     int year, month, day;
+    /* The seconds since the beginning of the day. */
     int64_t in_day_s;
 };
 

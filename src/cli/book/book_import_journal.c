@@ -25,23 +25,29 @@ struct posting {
 struct journal {
     struct book_source *source;
     int64_t line;
-    bool block; /* Between "comment" and "end comment". */
-    bool below; /* Indented lines belong to a directive. */
+    /* Between "comment" and "end comment". */
+    bool block;
+    /* Indented lines belong to a directive. */
+    bool below;
     /* The currency of amounts that name none, from "D 1000.00 EUR"; NULL means that such amounts
      * are refused. */
     char *currency;
-    /* The transaction that is being read. */
-    int64_t begun; /* Its line; 0 without one. */
+    /* The transaction that is being read. `begun` is the line on which it begins, or 0 outside of a
+     * transaction. */
+    int64_t begun;
     char date[DATE_ROOM];
     char *description, *payee;
     struct posting *postings;
     uint32_t count, room;
-    bson_t ours; /* The record that truce wrote into a comment, or empty. */
+    /* The record that truce wrote into a comment, or empty. */
+    bson_t ours;
+    /* The text of the transaction, from which its id is made. */
     struct buffer content;
     struct book_ids *ids;
     /* Account names, as beancount has them. */
     char *named;
-    bson_t names; /* {their name: truce's name} */
+    /* {their name: truce's name} */
+    bson_t names;
 };
 
 static truce_status journal_refuse(bson_error_t *error, const char *why)

@@ -26,6 +26,8 @@ struct chart {
     uint32_t group_count, line_count;
     /* lines[i]: a cell of account i, which has its name. */
     const struct report_cell *lines[REPORT_LINES_MAX];
+    /* The least and the greatest value of the picture, in units of the last of `digits` decimal
+     * digits. */
     int64_t low, high;
     int digits;
 };

@@ -24,6 +24,7 @@
 struct consume {
     struct cli *cli;
     struct consume_call call;
+    /* The interval between two reports. 0 means no reports. */
     int64_t report_ns;
     /* The file of --metrics, or NULL. */
     const char *metrics;
@@ -31,8 +32,11 @@ struct consume {
     const atomic_int *stop;
     /* Guards the members that follow. */
     pthread_mutex_t mutex;
+    /* The last counts of each worker. */
     truce_consume_counts counts[CONSUME_WORKERS_MAX];
     struct cli_progress progress;
+    /* When the command started, when the last report was printed, and when the metrics were last
+     * written (monotonic). */
     int64_t started_ns, reported_ns, measured_ns;
     /* The number of messages that were received, and when a worker last reported a new one
      * (monotonic). */

@@ -44,7 +44,8 @@
 struct cli_option {
     /* The name without "--". NULL ends a table. */
     const char *name;
-    char letter; /* A short form, or 0. */
+    /* A short form, or 0. */
+    char letter;
     /* The placeholder of its value, such as "FILE", or NULL for a flag. */
     const char *value;
     const char *help;
@@ -109,23 +110,30 @@ extern const struct cli_option cli_common_options[];
 bool cli_is_common(const struct cli_option *option);
 
 struct cli {
-    const char *program; /* argv[0]. */
+    /* argv[0]. */
+    const char *program;
     const struct cli_command *command;
     /* The arguments, followed by NULL. */
     const char *arguments[CLI_ARGUMENTS_MAX + 1];
     int count;
-    const char *uri;      /* --store or TRUCE_STORE, or NULL. */
-    bool uri_given;       /* --store gave the URI. */
-    const char *database; /* --database; NULL means the database of the store, or of its URI. */
+    /* --store or TRUCE_STORE, or NULL. */
+    const char *uri;
+    /* --store gave the URI. */
+    bool uri_given;
+    /* --database; NULL means the database of the store, or of its URI. */
+    const char *database;
     /* The store, opened as command->store says. main() closes it. */
     truce_store *store;
-    bool json;  /* --json: every result is a document. */
-    bool quiet; /* --quiet: print no progress and no notes. */
+    /* --json: every result is a document. */
+    bool json;
+    /* --quiet: print no progress and no notes. */
+    bool quiet;
     /* The process is a child that only finds out whether the call is refused (cli_store_open). */
     bool rehearsal;
     /* --deadline, for every call to the store. 0 means the default of the call. */
     uint32_t deadline_ms;
-    uint32_t slow_ms; /* --slow or TRUCE_SLOW, or 0. */
+    /* --slow or TRUCE_SLOW, or 0. */
+    uint32_t slow_ms;
     struct cli_given {
         const struct cli_option *option;
         const char *value;
@@ -133,7 +141,8 @@ struct cli {
         int line;
     } given[CLI_OPTIONS_MAX];
     int given_count;
-    const char *config_path; /* See config.h; may be NULL. */
+    /* See config.h; may be NULL. */
+    const char *config_path;
     /* The text of the file. Values of `given` point into it. */
     char *config_text;
 };

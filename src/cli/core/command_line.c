@@ -154,7 +154,8 @@ static int help_without(const char *noun, bool asked)
 /* The words of the call, and what was found in them. */
 struct words {
     char **all;
-    int at; /* The index of the next word. */
+    /* The index of the next word. */
+    int at;
     /* The indexes of the command's words. `verb` is -1 if the command has no verb. */
     int noun, verb;
 };

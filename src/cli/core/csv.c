@@ -18,6 +18,7 @@ struct node {
     char *name;
     /* The number of the column, or -1 for a node with children. */
     int column;
+    /* The first child, and the next child of the same parent. Owned. */
     struct node *below, *next;
 };
 
@@ -29,13 +30,19 @@ struct cell {
 
 struct csv {
     char separator;
+    /* The names and the types of the columns, from the header. */
     char **names;
     enum type *types;
     int count;
-    bool flat; /* The reader was made by cli_csv_new_flat. */
+    /* The reader was made by cli_csv_new_flat. */
+    bool flat;
+    /* The first node of the tree of paths. */
     struct node *top;
-    struct cell *found; /* The cells of the current record. */
+    /* The cells of the current record. */
+    struct cell *found;
+    /* The bytes of these cells, one after the other. */
     struct buffer cells;
+    /* The text of a value that is read as JSON. Scratch memory. */
     struct buffer text;
     struct json_reader reader;
     bson_t document;

@@ -6,6 +6,7 @@
 #include "cli/core/csv.h"
 
 struct columns {
+    /* The user named the columns, so documents add none. */
     bool named;
     char **names;
     /* The values of the current document, by column. */

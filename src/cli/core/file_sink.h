@@ -15,7 +15,8 @@ struct sink {
     char *path;
     /* The temporary name, or NULL if the file has none. */
     char *temporary;
-    int why; /* The errno of the first write that failed, or 0. */
+    /* The errno of the first write that failed, or 0. */
+    int why;
 };
 
 /* Opens the file; NULL or "-" is standard output. Fails with IO if it cannot be written; the

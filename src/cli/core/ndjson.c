@@ -28,23 +28,31 @@
 struct ndjson {
     int file;
     char *path;
-    int64_t size;   /* The size of a regular file, otherwise 0. */
-    int64_t offset; /* The offset of bytes[next] in the input. */
+    /* The size of a regular file, otherwise 0. */
+    int64_t size;
+    /* The offset of bytes[next] in the input. */
+    int64_t offset;
     /* The number of the line that was returned last. */
     int64_t number;
-    int64_t row; /* The row of bytes[next]. Only for arrays and CSV. */
+    /* The row of bytes[next]. Only for arrays and CSV. */
+    int64_t row;
     enum ndjson_form form;
     /* For an array: its "[" was read, an element was read, its "]" was read. */
     bool opened, between, closed;
     /* The rest of the input cannot be read. */
     bool ended;
     struct csv *csv;
-    char separator;         /* For CSV: the separator, or 0 before it is known. */
-    int64_t body, body_row; /* For CSV: the offset and the row after the header. */
+    /* For CSV: the separator, or 0 before it is known. */
+    char separator;
+    /* For CSV: the offset and the row after the header. */
+    int64_t body, body_row;
+    /* The window, as in the picture above. */
     struct buffer window;
     size_t next, filled;
+    /* read(2) has reported the end of the input. */
     bool at_end;
     struct json_reader reader;
+    /* The fault of the last line, if line->wrong points to it. */
     char reason[REASON_LENGTH];
 };
 
@@ -331,9 +339,12 @@ static truce_status too_long(const struct ndjson *input, const char *what, const
 }
 
 struct element_scan {
+    /* The number of bytes of the element that were examined, and the number of brackets that are
+     * open after them. */
     size_t scanned;
     int64_t depth;
-    bool text, escaped; /* The scan is in a string, or after a backslash in it. */
+    /* The scan is in a string, or after a backslash in it. */
+    bool text, escaped;
 };
 
 /* Returns true if the element ends within the text, at a comma or a bracket. scan->scanned is then

@@ -92,7 +92,8 @@ truce_status cli_text_file(const char *path, char **text, bson_error_t *error);
  */
 struct rejects {
     const char *path;
-    int file; /* -1 before the first rejected line. */
+    /* -1 before the first rejected line. */
+    int file;
     int64_t count;
 };
 

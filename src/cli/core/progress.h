@@ -7,8 +7,11 @@
 /* The progress line on a terminal, rewritten ten times a second. Nothing is printed into a pipe or
  * with --quiet. */
 struct cli_progress {
-    bool shown; /* A progress line is on the terminal and must be erased. */
+    /* A progress line is on the terminal and must be erased. */
+    bool shown;
+    /* The line is printed at all. */
     bool on;
+    /* When the work began, and when the line was last printed (monotonic). */
     int64_t started_ns, printed_ns, counted;
     const char *verb;
     /* A snapshot whose pinned log is shown, or NULL. */

@@ -18,9 +18,13 @@ struct row {
 struct table {
     FILE *file;
     char *names[TABLE_COLUMNS];
-    char *titles[TABLE_COLUMNS]; /* The names as they are shown. */
+    /* The names as they are shown. */
+    char *titles[TABLE_COLUMNS];
     int widths[TABLE_COLUMNS];
+    /* The number of columns, and of rows that were not printed yet. */
     int columns, count;
+    /* The number of values that are not printed: no column is left for them, or their field
+     * occurred before in the document. */
     int left_out;
     /* The widths are fixed, because rows were printed. */
     bool begun;

@@ -33,27 +33,38 @@
 #define ARGUMENTS_MAX   64
 
 struct frame {
-    struct buffer bytes; /* The frame, with its size in front. */
+    /* The frame, with its size in front. */
+    struct buffer bytes;
+    /* The number of bytes that were written to the pipe of the current process. */
     size_t sent;
+    /* The argument of pool_give, for the function that gets the answer. */
     void *tag;
 };
 
 struct slot {
+    /* The process, or 0 if it has ended and no other was started. */
     pid_t pid;
+    /* The ends of the pipes to and from the process, which do not block, or -1. */
     int to, from;
+    /* The frames without an answer, `count` of them, in the order in which they were given. */
     struct frame queue[QUEUE_MAX];
     int count;
     /* The number of deaths since the last answer. */
     int deaths;
+    /* The bytes of the next answer that have arrived. */
     struct buffer answer;
 };
 
 struct pool {
+    /* The arguments of the worker processes, followed by NULL. Borrowed. */
     const char *const *argv;
+    /* Gets each answer, with `arg` and the tag of its frame. */
     pool_answer_function *answer;
     void *arg;
     struct slot *slots;
+    /* The number of slots. */
     int workers;
+    /* The number of processes that were killed since the pool was made. */
     int64_t deaths;
 };
 

@@ -27,15 +27,18 @@
 #include "store/reserved_names.h"
 
 struct entry {
-    bson_t document, filter; /* With --upsert, `filter` is {_id}. */
+    /* With --upsert, `filter` is {_id}. */
+    bson_t document, filter;
     /* The fields of the same names in struct ndjson_line. */
     int64_t line, row, row_end, end;
-    char *text; /* The text of the line, for the reject file. */
+    /* The text of the line, for the reject file. */
+    char *text;
     size_t size;
 };
 
 struct import {
     struct cli *cli;
+    /* The target, and the name of the input as the user gave it. */
     const char *collection, *path;
     struct ndjson *input;
     struct rejects rejects;
@@ -43,6 +46,8 @@ struct import {
     struct entry *entries;
     truce_write *writes;
     truce_write_outcome *outcomes;
+    /* The current batch: the number of its documents, the maximum of this number, and the size of
+     * the documents and lines. */
     size_t count, batch_lines, bytes;
     enum ndjson_form form;
     /* `tracked`: the input is a file, so the progress is stored. */
@@ -50,7 +55,8 @@ struct import {
     /* The fields of the same names in the progress document. */
     bson_oid_t seed;
     struct fingerprint hash;
-    bson_t id; /* The _id of the progress document: {file, collection}. */
+    /* The _id of the progress document: {file, collection}. */
+    bson_t id;
     /* `offset` to `rejected` have the same names in the progress document. `resumed_at` is the
      * first line after the stored progress, or 0. */
     int64_t offset;

@@ -27,7 +27,10 @@ enum way { USUAL, TRUCE, WAYS };
 static const char *const way_names[] = {"usual way", "truce"};
 
 struct tally {
+    /* The struct is in memory that all processes share. The number of reads; of reads that saw the
+     * badge not at all, twice, or in another position; and of changes. */
     atomic_long reads, absent, twice, moved, changes;
+    /* The number of failed calls, and the message of the first one. */
     atomic_int failures;
     char failure[504];
 };

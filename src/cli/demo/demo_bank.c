@@ -34,6 +34,8 @@ struct bank {
 };
 
 struct books {
+    /* The number of kills and of transfers; the sum of the balances of all people, and the number
+     * of negative ones; the number of findings of the check. */
     int64_t kills, transfers, money, below, findings;
 };
 

@@ -39,6 +39,7 @@ struct enrolments {
     struct message_plan *published;
     /* published[arrival[i]] is the i-th message to arrive. */
     int *arrival;
+    /* The length of `arrival`: more than `messages`, because some arrive twice. */
     int arrivals;
     /* winner[student * CLASSES + class]: the number of the last message, negated for a delete, or 0
      * if there is no message. */
@@ -47,6 +48,7 @@ struct enrolments {
 };
 
 struct outcome {
+    /* The number of students whose classes are wrong, and of consumers that were killed. */
     int wrong;
     int64_t killed;
     double seconds;
@@ -112,6 +114,7 @@ struct queue {
     int next;
     /* The number of messages that were acknowledged. */
     int acknowledged;
+    /* The number of kills, and the time of the last one (monotonic). */
     int64_t kills, killed_ns;
 };
 

@@ -34,6 +34,8 @@ struct friends {
 };
 
 struct findings {
+    /* The number of kills; of friendships with one side, with both, and with none; and of jobs that
+     * were done. */
     int64_t kills, one_sided, friendships, missing, done;
 };
 

@@ -34,8 +34,11 @@ static const char *const way_names[] = {"usual way", "truce", "truce, journal"};
 
 /* Counts in memory that the child processes share. */
 struct tally {
-    atomic_long added; /* The number of acknowledged additions. */
+    /* The number of acknowledged additions. */
+    atomic_long added;
+    /* The sums of truce_commit_count over the processes. */
     atomic_long conflicts, reruns, completions;
+    /* The number of failed calls, and the message of the first one. */
     atomic_int failures;
     char failure[504];
 };
@@ -49,8 +52,10 @@ struct keys {
 };
 
 struct books {
-    int64_t red, green, any; /* The counters of the three documents. */
-    bool lists_agree;        /* The last entry of each list equals its counter. */
+    /* The counters of the three documents. */
+    int64_t red, green, any;
+    /* The last entry of each list equals its counter. */
+    bool lists_agree;
     int64_t added, kills;
     int64_t conflicts, reruns, completions, findings;
     double seconds;

@@ -12,7 +12,8 @@ struct demo_stage {
     const char *uri, *collection;
     /* The directory of the story's own file, and the URI of this file. */
     char directory[80], own[120];
-    bool all; /* The store of --store was empty. */
+    /* The store of --store was empty. */
+    bool all;
 };
 
 /* Prepares the store. Returns CLI_DONE, or the exit code after printing the reason. `story` names

@@ -26,7 +26,8 @@ struct tale {
     truce_tree *tree;
     truce_tree_edit *edit;
     enum way way;
-    int version; /* With NUMBERS: the version that is being written. */
+    /* With NUMBERS: the version that is being written. */
+    int version;
     bson_error_t error;
     /* The first failure. After a failure, the functions do nothing. */
     truce_status status;
@@ -89,7 +90,9 @@ static void tree_end_edit(struct tale *tale)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct walk {
+    /* For each page that was read, the number of its chapter. */
     int up[PAGES];
+    /* The chapter was read. */
     bool chapters[CHAPTERS + 1];
 };
 

@@ -28,6 +28,7 @@ struct copying {
     /* A snapshot of `from` at the start of the copy, or NULL if the store does not support
      * snapshots. */
     truce_store *view;
+    /* The bytes of the log that `view` pinned at the end of the copy. */
     int64_t pinned;
     truce_copy_options options;
     struct cli_progress shown;

@@ -19,6 +19,8 @@
 struct restore_checks {
     struct cli *cli;
     const char *uri;
+    /* The number of findings of the check, of sequences that were raised by `skip`, and of ledgers
+     * that were verified. */
     int64_t findings, sequences, skip, ledgers;
 };
 

@@ -23,26 +23,36 @@ struct work {
     struct cli *cli;
     struct work_source sources[WORK_QUEUES_MAX];
     int count;
+    /* The options of the same names. A `limit` of 0 means no limit. An `output_max` of 0 means that
+     * the output of a program is not stored as the result. */
     int64_t lease_ms, grace_ms, later_ms, backoff_ms, backoff_max_ms, limit, output_max, workers,
         at_once;
     truce_backoff backoff;
+    /* The options --commit, --keep-open, and --drain. */
     bool commits, keeps_open, drains;
     /* The number of jobs that were begun, and of attempts that failed. */
     atomic_llong begun, failed;
     /* If it is not CLI_DONE, the worker ends with this exit code. */
     atomic_int code;
-    pthread_mutex_t answers; /* Guards the output. */
+    /* Guards the output. */
+    pthread_mutex_t answers;
     /* Set by SIGTERM and Ctrl-C. No further job is started. */
     const atomic_int *stop;
 };
 
 /* A job, from its claim to its end. */
 struct work_job {
-    bson_t *job; /* The document of the job as it was claimed, or NULL. */
+    /* The document of the job as it was claimed, or NULL. */
+    bson_t *job;
     bson_oid_t id, token;
-    int64_t epoch, attempt, timeout_ms; /* A `timeout_ms` of 0 means no timeout. */
+    /* A `timeout_ms` of 0 means no timeout. */
+    int64_t epoch, attempt, timeout_ms;
     const struct work_source *source;
+    /* When the job was claimed, when its lease was last extended, and when the worker last asked
+     * whether it was cancelled (monotonic). */
     int64_t begun_ns, extended_ns, checked_ns;
+    /* `lost`: the job was cancelled, or belongs to another worker. `timed_out`: its timeout has
+     * passed. */
     bool lost, timed_out;
 };
 

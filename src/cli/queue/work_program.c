@@ -441,9 +441,12 @@ struct attempt {
     pid_t child;
     /* Files in memory: the standard input, output, and error of the program. */
     int in, out, err;
-    int state; /* The state that waitpid returned. */
+    /* The state that waitpid returned. */
+    int state;
     /* The time when SIGTERM was sent (monotonic), or 0. */
     int64_t notified_ns;
+    /* The worker ends. The program has the grace time to end by itself; after it, SIGTERM is
+     * sent. */
     bool abandoned;
 };
 

@@ -13,9 +13,12 @@ struct answer {
     enum answer_kind kind;
     bson_oid_t job;
     int64_t epoch;
-    int64_t delay_ms; /* -1 if the line has no delay. */
-    bson_t result;    /* For ANSWER_DONE and ANSWER_PROGRESS. May be empty. */
-    bson_t changes;   /* For ANSWER_DONE: an array, which may be empty. */
+    /* -1 if the line has no delay. */
+    int64_t delay_ms;
+    /* For ANSWER_DONE and ANSWER_PROGRESS. May be empty. */
+    bson_t result;
+    /* For ANSWER_DONE: an array, which may be empty. */
+    bson_t changes;
     const char *error;
 };
 

@@ -18,6 +18,7 @@
 /* The command of a worker process. */
 extern const struct cli_command cli_set_worker;
 
+/* The number of lines in a chunk, and how many of them had each outcome. */
 struct chunk_counts {
     int64_t lines, applied, stale, duplicate, quarantined, rejected;
 };

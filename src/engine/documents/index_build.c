@@ -77,6 +77,7 @@ struct build {
 struct chunk {
     struct {
         int64_t row;
+        /* NULL if the bytes are not a valid document. Owned. */
         bson_t *document;
     } items[CHUNK];
     uint32_t count;

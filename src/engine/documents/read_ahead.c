@@ -88,6 +88,8 @@ struct ahead {
 
     /* Guards the fields below. */
     pthread_mutex_t mutex;
+    /* Signaled when a slice is ready, when half of the slices are free again, and when the walk
+     * ends. */
     pthread_cond_t change;
     /* The number of threads that use the struct: the caller, and the helpers. */
     unsigned holders;

@@ -598,6 +598,8 @@ static truce_status queue_claim_several(truce_queue *queue, size_t most, truce_j
 /* A thread that claims, in the wait queue. The mutex of the claims protects it. */
 struct claimer {
     struct claimer *next;
+    /* Signaled when `done` becomes true, or the thread is the first in the queue and no thread
+     * leads. */
     pthread_cond_t wake;
     truce_job *job;
     truce_status status;

@@ -21,6 +21,7 @@ static const char *const states[STATES] = {"ready",   "delayed", "waiting",
 /* The figures of one queue. */
 struct figures {
     char *queue;
+    /* The number of jobs in each state, and the age of the oldest ready job. */
     int64_t counts[STATES], oldest_ms;
 };
 

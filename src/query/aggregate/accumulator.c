@@ -618,7 +618,9 @@ struct kept {
 struct n_state {
     struct accumulator_n head;
     uint32_t count, room;
+    /* For $lastN: the index of the oldest slot. Otherwise 0. */
     uint32_t start;
+    /* The slots, `count` of them. */
     struct kept **slots;
 };
 

@@ -58,10 +58,13 @@ struct regex {
     uint32_t flags;
     /* The quick form. */
     pcre2_code *code;
+    /* The careful form, or NULL before a search needs it. */
     _Atomic(pcre2_code *) careful;
     /* The match context of the quick form. */
     pcre2_match_context *context;
+    /* The match data that no search uses, or NULL. */
     _Atomic(pcre2_match_data *) spare;
+    /* The number of groups of the pattern. */
     uint32_t captures;
 };
 

@@ -37,7 +37,8 @@ struct times {
 };
 
 struct failures {
-    atomic_uint code; /* The error code + 1, or 0 if it is unused. */
+    /* The error code + 1, or 0 if it is unused. */
+    atomic_uint code;
     atomic_ullong count;
 };
 

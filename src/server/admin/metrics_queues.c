@@ -22,6 +22,7 @@ static const char *const queue_states[STATES] = {"ready",   "delayed", "waiting"
 struct queue_figures {
     /* Names from clients, escaped for a label. */
     char database[METRICS_LABEL_BYTES], queue[METRICS_LABEL_BYTES];
+    /* The number of jobs in each state, and the age of the oldest ready job. */
     int64_t counts[STATES], oldest_ms;
 };
 

@@ -19,9 +19,12 @@ struct connection;
 struct server;
 
 struct operation {
+    /* Guards the fields below, except `killed`. Only the connection's own thread writes them, and
+     * reads them without the mutex. */
     pthread_mutex_t mutex;
-    /* NULL while the connection waits for its next request. Guarded by the mutex. */
+    /* NULL while the connection waits for its next request. */
     struct call *call;
+    /* The number of the command since the start of the server, and when it began (monotonic). */
     int64_t number, started_ns;
     /* The user of the call (struct login). */
     char user[LOGIN_TAG_MAX];

@@ -13,14 +13,18 @@
 
 struct sweeper {
     pthread_t thread;
+    /* The thread exists. Used only by the threads that start and stop the sweeper. */
     bool started;
     /* The messages of the last pass: its failure, and the first item that could not be repaired,
      * or "". Used only by the thread. */
     char failure[FAILURE_BYTES], unrepaired[FAILURE_BYTES];
-    pthread_mutex_t mutex; /* Guards the fields below. */
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
+    /* Signaled when the sweeper must end, or its interval has changed. */
     pthread_cond_t wake;
     bool stops;
-    int clients; /* The number of client calls of truceSweep that are running. */
+    /* The number of client calls of truceSweep that are running. */
+    int clients;
     struct sweep_sums sums;
 };
 

@@ -26,7 +26,8 @@ struct used {
 };
 
 struct top {
-    pthread_mutex_t mutex; /* Guards the fields below. */
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
     int count;
     /* The number of uses of all slots, which orders them by their last use. */
     int64_t uses;

@@ -126,6 +126,7 @@ struct start {
     const char *mechanism;
     const uint8_t *payload;
     uint32_t size;
+    /* The option skipEmptyExchange: the exchange ends without an empty message of the client. */
     bool brief;
 };
 

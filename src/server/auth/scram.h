@@ -58,9 +58,12 @@ struct scram_credential {
 struct scram {
     struct scram_credential credential;
     char name[SCRAM_NAME_MAX + 1];
-    char header[8];                     /* For example "n,,". */
-    char first[SCRAM_TEXT_MAX + 1];     /* The client's first message without its header. */
-    char challenge[2 * SCRAM_TEXT_MAX]; /* The server's first message. */
+    /* For example "n,,". */
+    char header[8];
+    /* The client's first message without its header. */
+    char first[SCRAM_TEXT_MAX + 1];
+    /* The server's first message. */
+    char challenge[2 * SCRAM_TEXT_MAX];
     /* The client's half of the nonce, and after scram_challenge both halves. */
     char nonce[SCRAM_TEXT_MAX + 64];
 };

@@ -28,6 +28,7 @@
 
 /* ---- a duplicate key ------------------------------------------------------------------------- */
 
+/* A part of a message, which it borrows. */
 struct part {
     const char *at;
     size_t size;
@@ -95,6 +96,8 @@ static void duplicate_write_fields(struct buffer *out, bson_iter_t *fields, bool
     truce__buffer_append_text(out, *before != ',' ? (named ? "{}" : "[]") : named ? " }" : " ]");
 }
 
+/* The parts of the message: duplicate key VALUES in the unique index "NAME" PATTERN of
+ * COLLECTION. */
 struct duplicate {
     struct part values, name, pattern;
     const char *collection;

@@ -11,6 +11,7 @@
 
 #define SLICE_MS 5 /* The interval at which a wait checks whether it must end. */
 
+/* The options of failCommand. */
 struct fail_data {
     const bson_t *commands, *labels, *concern;
     const char *app, *namespace;
@@ -18,9 +19,13 @@ struct fail_data {
     bool closes, blocks;
 };
 
+/* A fail point as configureFailPoint has set it. */
 struct order {
     enum { FAIL_OFF, FAIL_ALWAYS, FAIL_TIMES, FAIL_SKIP } mode;
+    /* `left`: how many calls still fail (FAIL_TIMES), or pass first (FAIL_SKIP). `entered`: the
+     * number of calls that failed. */
     int64_t left, entered;
+    /* The field `data` of the command, or NULL while the fail point is off. Owned. */
     bson_t *data;
 };
 

@@ -33,6 +33,7 @@ enum server_counted {
 };
 
 struct connection {
+    /* The next connection of the list. Guarded by the server's mutex. */
     struct connection *next;
     struct server *server;
     pthread_t thread;
@@ -48,6 +49,7 @@ struct connection {
     bool local;
     /* The stream on the socket. */
     struct stream stream;
+    /* The number of the connection since the start of the server, and when it began (monotonic). */
     int32_t number;
     int64_t begun_ns;
     char peer[64];

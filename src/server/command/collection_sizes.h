@@ -11,6 +11,7 @@
  */
 #include "server/call/call.h"
 
+/* All but the numbers of documents, collections, and indexes are bytes. */
 struct sizes {
     int64_t documents, bytes, collections, indexes;
     int64_t storage, unused, index_bytes;

@@ -254,6 +254,7 @@ truce_status request_pipeline(struct call *call, struct aggregate_request *aggre
 
 /* ---- reads of a view ------------------------------------------------------------------------- */
 
+/* The stages that a read of a view appends to those of the view. */
 struct asked {
     bson_t array;
     uint32_t count;

@@ -10,11 +10,14 @@
 
 struct find_request {
     const bson_t *filter, *sort, *projection, *hint, *let;
-    const bson_t *min, *max; /* Options that no view supports. */
+    /* Options that no view supports. */
+    const bson_t *min, *max;
     int64_t skip, limit, batch;
     bool one_batch, disk;
-    bool no_timeout, partial, keys, record_id; /* Further options that no view supports. */
-    truce_find_options options;                /* Options of the store's read. */
+    /* Further options that no view supports. */
+    bool no_timeout, partial, keys, record_id;
+    /* Options of the store's read. */
+    truce_find_options options;
 };
 
 struct count_request {
@@ -32,7 +35,8 @@ struct aggregate_request {
     const bson_t *pipeline, *cursor, *hint, *let;
     bool disk, explain, unvalidated;
     int64_t batch;
-    const char *name; /* The collection's name, as the client knows it. */
+    /* The collection's name, as the client knows it. */
+    const char *name;
     char stored_name[STORED_NAME_MAX];
     /* The pipeline, with the stages of the view that it reads, as clients wrote them. */
     const bson_t *shown;

@@ -34,6 +34,7 @@
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
 
+/* The options of bulkWrite. */
 struct bulk {
     const bson_t *let, *cursor;
     bool ordered, errors_only, unvalidated, empty_stay;

@@ -18,6 +18,7 @@
 
 #define CODE_CLIENT_DISCONNECT 279
 
+/* The options of $changeStream. */
 struct stage {
     const char *full, *before;
     const bson_t *resume_after, *start_after;

@@ -21,8 +21,10 @@
 struct shape {
     /* NULL if the command has no such option. */
     const bson_t *validator, *images;
-    const bson_t *index;    /* An option of collMod. */
-    const bson_t *id_index; /* An option of create. */
+    /* An option of collMod. */
+    const bson_t *index;
+    /* An option of create. */
+    const bson_t *id_index;
     const char *level, *action;
     /* The fields of a view. They exclude all others. */
     struct view_fields view;

@@ -196,6 +196,7 @@ truce_status write_check_timestamps(const truce_write *write, bson_error_t *erro
     return TRUCE_OK;
 }
 
+/* The options that insert, update, and delete share. */
 struct write_command {
     const bson_t *let;
     bool ordered, unvalidated, empty_stay;

@@ -264,8 +264,11 @@ truce_status view_join(struct call *call, const char *database, const char *name
 
 /* ---- the list of views ----------------------------------------------------------------------- */
 
+/* The views of one database, sorted by name. */
 struct list {
     char database[DATABASE_NAME_MAX + 1], stored_name[STORED_NAME_MAX];
+    /* The token of truce_wait before the views were read, or 0 if they must be read again, and the
+     * value of `clock` at the last use. */
     uint64_t token, used;
     struct arena arena;
     struct view *all;
@@ -276,9 +279,11 @@ struct views {
     /* The names of views. Must be the first field: the engine calls views_document_of with a
      * pointer to it. */
     struct names names;
+    /* The server's own database. Borrowed. */
     const char *own;
     /* NULL if the store is on another server, whose views are unknown. */
     truce_store *store;
+    /* Guards the fields below, and the lists. */
     pthread_mutex_t mutex;
     struct list *lists[TRUCE_SERVER_VIEW_LISTS];
     /* The number of uses of all lists, for the choice of the list to evict. */

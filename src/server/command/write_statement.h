@@ -6,6 +6,7 @@
 
 /* ---- a statement ----------------------------------------------------------------------------- */
 
+/* A statement of update, or the same fields of another command. */
 struct write_update {
     const bson_t *filter, *array_filters, *sort, *hint;
     struct either update;

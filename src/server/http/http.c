@@ -47,6 +47,7 @@ struct http {
     /* The listening socket after http_quiesce, or MHD_INVALID_SOCKET before. */
     MHD_socket listener;
     bool tls;
+    /* The URL of the port, for the log and for users. */
     char where[NAME_MAX_ + 32];
     /* The names that a Host may have, in lower case and without ports: ",NAME,NAME,". */
     char *hosts;
@@ -56,17 +57,24 @@ struct http {
     char *certificate, *key, *client_ca;
     /* The thread that ends connections whose request is late. */
     pthread_t watch;
+    /* Guards `closes`. The threads of requests read only fields that are set before the daemon
+     * starts. */
     pthread_mutex_t mutex;
+    /* Signaled when `closes` becomes true. */
     pthread_cond_t closing;
+    /* `watches`: the thread `watch` exists. `closes`: it must end. */
     bool watches, closes;
 };
 
 /* One request. */
 struct exchange {
+    /* The body so far, and the number of bytes that have arrived, also those over the maximum. */
     struct buffer body;
     uint64_t received;
+    /* The operation of the path, or NULL for a stream or a file. */
     const struct operation_row *row;
     char database[DATABASE_NAME_MAX + 1];
+    /* The request is for a stream of events. */
     bool watches;
     /* The request is for a file of the screen. */
     bool screen;

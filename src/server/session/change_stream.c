@@ -570,6 +570,7 @@ static truce_status change_stream_stages_run(struct pipeline *pipeline, struct e
 
 struct part {
     struct fields field;
+    /* The size of the field in the document, with its type and name. */
     size_t size;
 };
 
@@ -670,9 +671,11 @@ static bson_t *change_stream_fragment(const bson_t *event, int fragments,
 #define SCAN_MOST   1000
 #define QUEUE_BYTES ((size_t)4 * 1024 * 1024)
 
+/* An event in the queue, before its stages run. */
 struct event {
     struct event *next;
     bson_t *document;
+    /* The position in the feed of the entry from which the event was made. */
     int64_t position;
     enum change_stream_point point;
     /* `updates`: the event is an update. `whole`: it contains the whole document. */
@@ -695,8 +698,11 @@ struct change_stream {
     /* The stages after $changeStream, or NULL. */
     struct pipeline *pipeline;
     struct arena arena;
+    /* The token from which a client resumes (invariant 1). */
     struct change_stream_token at;
+    /* The feed was read up to `reached`. Entries before `from` are skipped. */
     int64_t reached, from;
+    /* The queue of events that were not sent yet. Owned. */
     struct event *first, **end;
     /* The size of the queue in bytes. */
     size_t queued;

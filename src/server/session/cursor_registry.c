@@ -11,9 +11,12 @@
 #include "server/session/snapshot_registry.h"
 
 struct cursor_registry {
+    /* Guards the fields below. A cursor that a call has taken belongs to the call. */
     pthread_mutex_t mutex;
+    /* Makes the ids of cursors. */
     struct random random;
     struct cursor_entry **all;
+    /* The number of cursors in `all`, and its maximum. */
     int count, most;
     /* The list of change streams that calls have taken and that may wait. */
     struct cursor_entry *waits;

@@ -10,11 +10,14 @@
 
 struct snapshot_registry {
     struct server *server;
+    /* The time for which a snapshot can be read by its cluster time. */
     int64_t window_ms;
-    pthread_mutex_t mutex; /* Guards the fields below, and the fields of the snapshots. */
+    /* Guards the fields below, and the fields of the snapshots. */
+    pthread_mutex_t mutex;
     struct registered_snapshot *first;
     int count;
-    uint64_t clock; /* The number of uses of all snapshots, which orders them by their last use. */
+    /* The number of uses of all snapshots, which orders them by their last use. */
+    uint64_t clock;
 };
 
 struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms)

@@ -28,9 +28,11 @@ struct registered_snapshot {
     /* The store as of this time. */
     truce_store *view;
     struct registered_snapshot *next;
+    /* The number of calls and cursors that use the snapshot. */
     int users;
     /* The number of the last use, for eviction. */
     uint64_t used;
+    /* When the snapshot was taken (monotonic). */
     int64_t since_ns;
     /* The snapshot can no longer be found. Its last user closes it. */
     bool forgotten;

@@ -51,7 +51,9 @@ struct memory_collection {
 
 struct memory_store {
     truce_store base;
+    /* Guards the fields below, and the collections. */
     pthread_mutex_t mutex;
+    /* Signaled after each write, for truce_wait. */
     pthread_cond_t written;
     /* The collections, sorted by name. */
     struct memory_collection **collections;

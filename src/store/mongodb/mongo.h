@@ -62,6 +62,7 @@ struct mongo_store {
     /* The number of messages that were sent, including libmongoc's own repetitions. */
     atomic_uint_fast64_t round_trips;
     struct {
+        /* Guards the list. */
         pthread_mutex_t mutex;
         /* The clients of the pool whose streams have time limits (mongo_time_limit.c). */
         const mongoc_client_t **clients;

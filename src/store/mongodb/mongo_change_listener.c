@@ -141,6 +141,8 @@ struct mongo_listener {
     char *database;
     /* Guards the fields below. */
     pthread_mutex_t mutex;
+    /* Signaled when counters have changed, when the thread begins or ends to listen, when a waiting
+     * thread needs it while it is asleep, and when it must end. */
     pthread_cond_t moved;
     /* The counter of each slot of collections. */
     uint32_t counters[SLOTS];

@@ -40,7 +40,9 @@ struct layout {
 };
 
 struct mongo_shards {
+    /* Guards the list. */
     pthread_mutex_t mutex;
+    /* The collections whose shard keys were read. Owned. */
     struct layout *layouts;
 };
 

@@ -52,6 +52,7 @@ struct uuid_list {
 };
 
 struct mongo_structure {
+    /* Guards `watched` and `last`. */
     pthread_mutex_t mutex;
     /* The names of the collections whose indexes were ensured, and the last list. */
     bson_t watched;
