@@ -14,15 +14,17 @@
  *
  * Invariants (BI1 to BI3 are in inbox.h):
  *  BC1  A message is acknowledged only after the commit with its effect or its reject is durable.
- *  BC2  Each message of a batch takes part in exactly one commit that succeeded. If a commit fails
- *       because of its content, its batch is halved, down to the one message, which is rejected.
+ *  BC2  Each message of a batch takes part in exactly one commit that succeeded, except the
+ *       operations of a set (BC4). If a commit fails because of its content, its batch is halved,
+ *       down to the one message, which is rejected.
  *  BC3  After any other failure, of the store or of the connection, the whole batch is dropped, the
  *       connection is closed, and the broker sends the messages again. There is no other recovery.
  *  BC4  Operations of a set need no record: repeating and reordering them changes nothing. They are
  *       applied before the rejects and the positions of their batch are stored.
  *
  * A crash leaves messages without an acknowledgement. Messages that were committed have a record,
- * or are operations of a set, so they have no effect when they come again.
+ * are below the stored position of their partition, or are operations of a set. So they have no
+ * effect when they come again.
  */
 #include "broker/consumer.h"
 
@@ -55,7 +57,10 @@
 #define CONSUMER_LINGER_MAX  INT64_C(50000000)
 /* With `until_empty` or `replay`: after this time without a message, the consumer asks the broker
  * whether messages wait, and ends if none do. */
-#define CONSUMER_EMPTY_MS   1000
+#define CONSUMER_EMPTY_MS 1000
+/* The time without a message after which a stream of RabbitMQ counts as empty. RabbitMQ does not
+ * report how many of its messages wait. */
+#define CONSUMER_QUIET_MS   5000
 #define CONSUMER_COLLECT_NS INT64_C(60000000000)
 #define CONSUMER_COUNT_NS   INT64_C(5000000000)
 
@@ -71,9 +76,10 @@ struct item {
     truce_set_outcome outcome;
 };
 
-/* A partition in a commit: the last message that was applied, and the stored position. */
 struct consumer_partition {
+    /* The last message of the partition in this commit. */
     struct broker_position at;
+    /* The offset after the last message of the earlier commits. */
     int64_t stored;
 };
 
@@ -111,7 +117,8 @@ struct consumer {
     int64_t collected_ns, counted_ns;
     /* The duration of the last batch from its mapping to its acknowledgement. */
     int64_t commit_ns;
-    /* The last report to truce_consumers; its strings are owned, except `into`. */
+    /* The last report to truce_consumers. Owns `source` and `worker`; `consumer` is `name`, and `into`
+     * belongs to the options. */
     struct consumers_report report;
     /* When `report` was last sent (monotonic). */
     int64_t reported_ns;
@@ -756,21 +763,27 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
  * count, too: a member may have been killed. Then this consumer gets them when the broker notices
  * it. In a dry run, they do not count, because no stored position would show that another member
  * has read them. */
-static truce_status consumer_is_empty(struct consumer *consumer, bool *empty, bson_error_t *error)
+static truce_status consumer_is_empty(struct consumer *consumer, int *idle_ms, bool *empty,
+                                      bson_error_t *error)
 {
-    int64_t whole = 0;
-    truce_status status =
-        consumer->ops->waiting(consumer->broker, false, &consumer->counts.waiting, error);
+    int64_t *own = &consumer->counts.waiting, whole = 0;
+    truce_status status = consumer->ops->waiting(consumer->broker, false, own, error);
 
-    if (!status && consumer->counts.waiting <= 0 && !consumer->options->dry_run)
+    if (!status && *own < 0) {
+        *empty = *idle_ms >= CONSUMER_QUIET_MS;
+        return TRUCE_OK;
+    }
+    *idle_ms = 0;
+    if (!status && !*own && !consumer->options->dry_run)
         status = consumer->ops->waiting(consumer->broker, true, &whole, error);
-    *empty = !status && consumer->counts.waiting <= 0 && whole <= 0;
+    *empty = !status && !*own && !whole;
     return status;
 }
 
 /* Runs one iteration of the loop: receives a batch, applies and acknowledges it (a dry run only
  * shows it), and does the housekeeping. Sets *empty if the consumer was asked to end at an empty
- * queue and no message waits. *idle_ms is the time since the last message. */
+ * queue and no message waits. *idle_ms is the time since the last message, or
+ * since the last question whether one waits. */
 static truce_status consumer_receive_batch(struct consumer *consumer, int *idle_ms, bool *empty,
                                            bson_error_t *error)
 {
@@ -788,10 +801,8 @@ static truce_status consumer_receive_batch(struct consumer *consumer, int *idle_
     }
     consumer_drop_batch(consumer);
     if (!status && (consumer->options->until_empty || consumer->options->replay) &&
-        *idle_ms >= CONSUMER_EMPTY_MS) {
-        *idle_ms = 0;
-        status = consumer_is_empty(consumer, empty, error);
-    }
+        *idle_ms >= CONSUMER_EMPTY_MS)
+        status = consumer_is_empty(consumer, idle_ms, empty, error);
     return status || consumer->options->dry_run ? status : consumer_housekeep(consumer, error);
 }
 

@@ -8,8 +8,10 @@
  * The group is the name of the consumer. The group only distributes the partitions. A partition is
  * read from the position that the store has. Without one, it is read from its beginning, or with
  * auto.offset.reset=latest from its end. Offsets that are committed to Kafka are for its tools,
- * which show the lag of the group. After a rebalance, two consumers may have messages of one
- * partition for a time; the store's position decides which commit counts.
+ * which show the lag of the group, and for the count of the messages of other members
+ * (kafka_find_others). They never decide which messages are applied. After a rebalance, two
+ * consumers may have messages of one partition for a time; the store's position decides which
+ * commit counts.
  *
  * This module uses libbson and librdkafka, and nothing of libtruce.
  */
@@ -38,12 +40,13 @@ struct kafka {
     /* The partitions of this consumer, each with the next offset to read, or NULL before an
      * assignment. */
     rd_kafka_topic_partition_list_t *assigned;
-    /* For each partition, the offset after the last acknowledged message, as Kafka commits it. NULL
-     * if none was acknowledged since the last assignment. */
+    /* The offset to commit to Kafka for each partition: after the last acknowledged message, or after
+     * the records at the end that are no messages (kafka_commit_ends). NULL if none was set since the
+     * last assignment. */
     rd_kafka_topic_partition_list_t *acknowledged;
     bool latest, is_consumer;
-    /* The client is subscribed. Its messages are in the queue that rd_kafka_poll serves, and
-     * rd_kafka_poll ends the process at a message. */
+    /* The client is subscribed. rd_kafka_poll must not be called from then on: its queue has messages,
+     * for which librdkafka would end the process. */
     bool subscribed;
     /* The topic was deleted while it was read. */
     bool lost;
@@ -52,7 +55,7 @@ struct kafka {
     char reason[KAFKA_REASON];
     /* The last failure of a connection, or "". librdkafka connects again by itself. */
     char failure[KAFKA_REASON];
-    /* The number of calls of `waiting` since the last assignment of partitions. */
+    /* The number of calls of `waiting` without assigned partitions, since the last assignment. */
     int unassigned;
 };
 
@@ -144,7 +147,8 @@ static void kafka_drop_assigned(struct kafka *kafka)
     kafka->assigned = kafka->acknowledged = NULL;
 }
 
-/* Sets the offset at which each partition is read: the stored position, or the configured begin. */
+/* Assigns the partitions, each from its stored position or from the configured begin, and commits
+ * the stored positions to Kafka. If a lookup fails, notes the error and assigns nothing. */
 static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *partitions)
 {
     rd_kafka_topic_partition_list_t *known = rd_kafka_topic_partition_list_new(partitions->cnt);
@@ -648,7 +652,8 @@ static truce_status kafka_add_others(struct kafka *kafka, int partitions, int64_
 }
 
 /* Counts the messages after the positions of the assigned partitions, or of all partitions. Before
- * an assignment, the count is 1, so that no caller takes the topic for empty. */
+ * an assignment, the count is 1, so that no caller takes the topic for empty. Commits the next
+ * offsets to Kafka first, except in a dry run. */
 static truce_status kafka_plugin_waiting(void *arg, bool whole, int64_t *count, bson_error_t *error)
 {
     struct kafka *kafka = arg;
