@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include "base/clock.h"
 #include "store/store.h"
 #include "tests/support/bank.h"
 #include "tests/support/stage.h"
@@ -253,6 +254,21 @@ TEST(refuses_a_uri_that_weakens_guarantees)
         snprintf(name, sizeof name, "%.*s=", (int)strcspn(options[i], "="), options[i]);
         CHECK(strstr(error.message, name) != NULL);
     }
+}
+
+/* Without a time in the URI or the options, the opening waits ten seconds, and not the thirty seconds
+ * of a call. The limit leaves fifteen seconds for a busy machine. */
+TEST(gives_up_an_opening_without_any_reply_after_ten_seconds)
+{
+    int64_t begun_ms = truce__clock_monotonic_ns() / 1000000;
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_IO, truce_store_open("mongodb://127.0.0.1:9/x", NULL, &store, &error),
+                 error);
+    CHECK(strstr(error.message, "127.0.0.1:9") != NULL);
+    CHECK_INT(truce__clock_monotonic_ns() / 1000000 - begun_ms, >=, 9000);
+    CHECK_INT(truce__clock_monotonic_ns() / 1000000 - begun_ms, <, 25000);
 }
 
 #define DURABLE "{ \"w\" : \"majority\", \"j\" : true, \"wtimeout\" : 30000 }"

@@ -64,6 +64,9 @@
 
 /* The default time limit of a call, in milliseconds. */
 #define DEADLINE_MS 30000
+/* The default time in milliseconds in which a server must reply to the opening. The packages of the
+ * languages have the same default. */
+#define REPLY_MS 10000
 /* The maximum milliseconds of one attempt to reach a server. */
 #define CONNECT_MS_MAX 10000
 /* The milliseconds that libmongoc waits between two attempts to reach a server. */
@@ -248,10 +251,10 @@ static truce_status mongo_uri_refuse(const char *reason, const char *text, bson_
 }
 
 /* Parses the URI. Fails with INVALID if it has no database, or if its options allow writes that are
- * not durable or reads that do not see them. Sets missing time limits. The caller destroys the
- * URI. */
+ * not durable or reads that do not see them. Sets missing time limits, and *timed to whether the
+ * user gave the time to wait for a server. The caller destroys the URI. */
 static truce_status mongo_uri_parse(const char *text, const truce_store_options *options,
-                                    mongoc_uri_t **uri, bson_error_t *error)
+                                    mongoc_uri_t **uri, bool *timed, bson_error_t *error)
 {
     bson_error_t caught = {0};
     const char *database;
@@ -282,6 +285,8 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
         *uri = NULL;
         return status;
     }
+    *timed =
+        options->deadline_ms || mongoc_uri_has_option(*uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS);
     set_deadlines(*uri, options->deadline_ms);
     return TRUCE_OK;
 }
@@ -411,6 +416,31 @@ static truce_status report_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
     return status;
 }
 
+/* Returns whether any server has replied. libmongoc returns only such servers. */
+static bool mongo_has_reply(const mongoc_client_t *client)
+{
+    size_t count = 0;
+
+    mongoc_server_descriptions_destroy_all(mongoc_client_get_server_descriptions(client, &count),
+                                           count);
+    return count > 0;
+}
+
+/* Waits for a server that accepts writes. If no server replies, gives up soon, because the address
+ * is probably wrong. If one replies, waits longer, because a primary may be elected. */
+static bool mongo_await_primary(struct mongo_store *store, mongoc_client_t *client,
+                                bson_error_t *why)
+{
+    bool found;
+
+    truce__mongo_limit(store->reply_ms);
+    found = truce__mongo_await_server(store, client, why);
+    if (found || store->reply_ms >= store->deadline_ms || !mongo_has_reply(client))
+        return found;
+    truce__mongo_limit(store->deadline_ms - store->reply_ms);
+    return truce__mongo_await_server(store, client, why);
+}
+
 /* Finds the server that accepts writes. */
 static truce_status find_primary(struct mongo_store *store, const mongoc_uri_t *uri,
                                  bson_error_t *error)
@@ -423,11 +453,10 @@ static truce_status find_primary(struct mongo_store *store, const mongoc_uri_t *
 
     if (status)
         return status;
-    truce__mongo_limit(store->deadline_ms);
-    if (truce__mongo_await_server(store, client,
-                                  /* Fails without a second attempt, so that a missing server is
-                                   * reported soon. */
-                                  &caught))
+    if (mongo_await_primary(store, client,
+                            /* Fails without a second attempt, so that a missing server is reported
+                             * soon. */
+                            &caught))
         description = mongoc_client_select_server(client, true, NULL, &caught);
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
@@ -678,12 +707,13 @@ static truce_status mongo_open_store(const char *scheme, const char *path,
     char *text = bson_strdup_printf("%s:%s", scheme, path);
     struct mongo_store *made;
     mongoc_uri_t *uri;
+    bool timed;
     truce_status status;
 
     *store = NULL;
     status = truce__mongoc_load(NULL, error);
     if (!status)
-        status = mongo_uri_parse(text, options, &uri, error);
+        status = mongo_uri_parse(text, options, &uri, &timed, error);
     bson_free(text);
     if (status)
         return status;
@@ -699,6 +729,7 @@ static truce_status mongo_open_store(const char *scheme, const char *path,
         (uint32_t)mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 30000);
     if (options->deadline_ms)
         made->deadline_ms = options->deadline_ms;
+    made->reply_ms = timed || made->deadline_ms < REPLY_MS ? made->deadline_ms : REPLY_MS;
     made->select_ms = made->deadline_ms < SELECT_MS ? made->deadline_ms : SELECT_MS;
     mongoc_uri_set_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS,
                                    (int32_t)made->select_ms);

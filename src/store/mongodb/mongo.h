@@ -53,6 +53,8 @@ struct mongo_store {
     struct mongo_server server;
     /* The default deadline of a call in milliseconds. */
     uint32_t deadline_ms;
+    /* The milliseconds for which the opening waits for the first reply of any server. */
+    uint32_t reply_ms;
     /* The milliseconds that libmongoc waits for a server at a time. */
     uint32_t select_ms;
     /* Whether the store uses only the server that the URI names (directConnection). */
