@@ -706,8 +706,8 @@ TEST(money_is_posted_once_and_never_overdrawn)
         {"{truceLedgerOpen: 'bank', currency: 'EUR'}", 72},
         {"{truceLedgerOpen: 'bank', currency: 'EUR', digits: 19}", 2},
         {OPEN("account: 'cash'"), 2, "errmsg",
-         "\"unknown currency \\\"EUR\\\": declare it first with its number of decimal digits, for "
-         "example by 'digits' when you open an account\""},
+         "\"unknown currency \\\"EUR\\\": declare the currency first with its 'digits', the number "
+         "of decimals of its amounts\""},
         {OPEN("digits: 2, account: 'cash', min: 0"), 0},
         {OPEN("digits: 2, account: 'cash', min: 0"), 0},
         {OPEN("digits: 3"), 11000},

@@ -604,8 +604,8 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
         return status;
     return truce__fail(
         TRUCE_NOT_FOUND, error,
-        "unknown currency \"%s\": declare it first with its number of decimal digits, for example by "
-        "'digits' when you open an account",
+        "unknown currency \"%s\": declare the currency first with its 'digits', the number of "
+        "decimals of its amounts",
         code);
 }
 
