@@ -2446,11 +2446,12 @@ type SweepOptions struct {
 	Batch int64 `truce:"batch"`
 }
 
-// Sweep completes or undoes the work of dead processes, and removes expired documents.
+// Sweep completes or undoes the work of dead processes, releases the jobs of dead workers, and
+// removes expired documents.
 //
 // Reply: counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`,
-// `failed`; `more`: true if you need to send the command again; `findings`: items that could not be
-// repaired.
+// `released` (jobs of dead workers), `failed`; `more`: true if you need to send the command again;
+// `findings`: items that could not be repaired.
 func (db *Database) Sweep(ctx context.Context, o SweepOptions) (Reply, error) {
 	row := operation{name: "truceSweep", writes: true, again: true}
 	return db.operate(ctx, row, 1, &o)

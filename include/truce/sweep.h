@@ -52,8 +52,10 @@ typedef struct truce_sweep_report {
     bool more;
     /* Recorded changes for change streams that exceeded their maximum age or size. */
     int64_t pruned;
+    /* Running jobs whose workers did not extend their leases. Each such attempt has failed. */
+    int64_t released;
     /* Must be zero. */
-    uint64_t reserved[3];
+    uint64_t reserved[2];
 } truce_sweep_report;
 
 /* Runs one recovery pass over the whole store. `report` is filled as far as the call got, also on

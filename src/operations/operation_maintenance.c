@@ -51,20 +51,21 @@ static truce_status maintenance_run_sweep(struct operation_call *call, const voi
         BCON_APPEND(reply, "undone", BCON_INT64(report.undone), "finished",
                     BCON_INT64(report.finished), "cleaned", BCON_INT64(report.cleaned), "stripped",
                     BCON_INT64(report.stripped), "purged", BCON_INT64(report.purged), "expired",
-                    BCON_INT64(report.expired), "pruned", BCON_INT64(report.pruned), "failed",
-                    BCON_INT64(report.failed), "more", BCON_BOOL(report.more), "findings",
-                    BCON_ARRAY(&findings.array));
+                    BCON_INT64(report.expired), "pruned", BCON_INT64(report.pruned), "released",
+                    BCON_INT64(report.released), "failed", BCON_INT64(report.failed), "more",
+                    BCON_BOOL(report.more), "findings", BCON_ARRAY(&findings.array));
     bson_destroy(&findings.array);
     return status;
 }
 
 static const struct operation_row sweep_operation = {
     OPERATION("truceSweep", ROLE_MAINTAIN,
-              "completes or undoes the work of dead processes, and removes expired documents"),
+              "completes or undoes the work of dead processes, releases the jobs of dead workers, "
+              "and removes expired documents"),
     .value = "1",
     .answer =
         "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
-        "`failed`; `more`: true if you need to send the command again; `findings`: items that "
+        "`released` (jobs of dead workers), `failed`; `more`: true if you need to send the command again; `findings`: items that "
         "could not be repaired",
     .fields = sweep_fields,
     .size = sizeof(struct sweep_given),

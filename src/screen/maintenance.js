@@ -23,7 +23,7 @@ const SWEEP_CONFIRM =
     'Work of dead processes is completed or undone, and expired documents are removed. A server does this every minute.';
 async function sweep() {
     const reply = await act('truceSweep');
-    return `Swept: ${['undone', 'finished', 'cleaned', 'expired', 'pruned'].map((name) => `${num(reply[name])} ${name}`).join(', ')}.${reply.more ? ' Others remain; sweep again.' : ''}`;
+    return `Swept: ${['undone', 'finished', 'cleaned', 'expired', 'pruned', 'released'].map((name) => `${num(reply[name])} ${name}`).join(', ')}.${reply.more ? ' Others remain; sweep again.' : ''}`;
 }
 
 // A finding that the check cannot repair says why: "none: inspect the document by hand".

@@ -834,7 +834,10 @@ static void refused_states(truce_store *store, const struct setting *setting)
     job = rig_claim(queue);
     REQUIRE(job);
     CHECK_STATUS(TRUCE_INVALID, truce_queue_retry(queue, NULL, &id, &error), error);
+    CHECK(strstr(error.message, "running, so it cannot be retried; if its worker was killed, "));
     CHECK_STATUS(TRUCE_INVALID, truce_queue_discard(queue, NULL, &id, &error), error);
+    CHECK(strstr(error.message, "running, so it cannot be discarded") &&
+          !strchr(error.message, ';'));
     CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_queue_retry(queue, NULL, &id, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_queue_cancel(queue, NULL, &id, &error), error);
@@ -898,15 +901,17 @@ static void swept_leases(truce_store *store, const struct setting *setting)
     bson_t *running = test_bson("{'state': 'running'}");
     truce_sweep_report report;
     bson_error_t error;
-    int64_t left = 1;
+    int64_t left = 1, released = 0;
 
     REQUIRE(job);
     for (int i = 0; i < 6000 && left; i++) {
         truce__clock_sleep_ms(10);
         CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+        released += report.released;
         CHECK_OK(truce_count(store, "truce_queue", running, NULL, &left, &error), error);
     }
     CHECK_INT(left, ==, 0);
+    CHECK_INT(released, ==, 1);
     CHECK_STATUS(TRUCE_EXPIRED, truce_job_done(job, NULL, NULL, &error), error);
     CHECK_INT(count_json(store, "truce_queue", "{'errors.0.worker': 'hasty'}"), ==, 1);
     CHECK(!bson_oid_equal(&id, &(bson_oid_t){{0}}));

@@ -1979,11 +1979,12 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   consumers(): R;
 
   /**
-   * Completes or undoes the work of dead processes, and removes expired documents.
+   * Completes or undoes the work of dead processes, releases the jobs of dead workers, and removes
+   * expired documents.
    *
    * Reply: counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`,
-   * `failed`; `more`: true if you need to send the command again; `findings`: items that could not
-   * be repaired
+   * `released` (jobs of dead workers), `failed`; `more`: true if you need to send the command
+   * again; `findings`: items that could not be repaired
    */
   sweep(options?: SweepOptions): R;
 

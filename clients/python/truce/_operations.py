@@ -2251,15 +2251,16 @@ class Operations(CommitOperations[R]):
         retention_ms: Optional[Duration] = None,
         batch: Optional[int] = None,
     ) -> R:
-        """Completes or undoes the work of dead processes, and removes expired documents.
+        """Completes or undoes the work of dead processes, releases the jobs of dead workers, and
+        removes expired documents.
 
         retention_ms: the time in milliseconds for which ended commits are kept; absent: 7 days; -1:
             forever (-1 to 864000000000)
         batch: the maximum number of documents of each kind; absent: 1,000 (1 to 1000000)
 
         Reply: counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`,
-        `failed`; `more`: true if you need to send the command again; `findings`: items that could
-        not be repaired
+        `released` (jobs of dead workers), `failed`; `more`: true if you need to send the command
+        again; `findings`: items that could not be repaired
         """
 
     @operation("truceCheck", again=True)

@@ -7,10 +7,11 @@
 
 #define PASSES_MAX   1000
 
-#define SWEEP_COUNTS 8
+#define SWEEP_COUNTS 9
 
-static const char *const sweep_counts[SWEEP_COUNTS] = {"undone", "finished", "cleaned", "stripped",
-                                                       "purged", "expired",  "pruned",  "failed"};
+static const char *const sweep_counts[SWEEP_COUNTS] = {"undone",   "finished", "cleaned",
+                                                       "stripped", "purged",   "expired",
+                                                       "pruned",   "released", "failed"};
 
 static void sweep_print_sums(const struct cli *cli, const int64_t sums[SWEEP_COUNTS])
 {
@@ -95,7 +96,9 @@ static const struct cli_command cli_sweep = {
     .help =
         "Completes decided commits, undoes commits whose process has died, releases their\n"
         "documents, and deletes old records. Also deletes documents that have expired by an index\n"
-        "with expireAfterSeconds. You may run it at any time, in several processes at once.",
+        "with expireAfterSeconds. Releases the jobs of dead workers: the first sweep that sees a\n"
+        "lease after its end remembers it, and a sweep at least one lease later releases the job.\n"
+        "You may run it at any time, in several processes at once.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce sweep",

@@ -76,6 +76,20 @@ static truce_status control_make_retry(truce_commit *commit, const bson_t *job, 
     return status;
 }
 
+/* Fails with INVALID because the state of the job does not allow the change. */
+static truce_status control_refuse(const char *state, enum control control, bson_error_t *error)
+{
+    bool may_have_no_worker = control == RETRY && !strcmp(state, "running");
+
+    return truce__fail(
+        TRUCE_INVALID, error, "the state of the job is %s, so it cannot be %s%s",
+        state[0] ? state : "missing", rules[control].name,
+        may_have_no_worker
+            ? "; if its worker was killed, the job is released by a worker that keeps "
+              "waiting for jobs, or by two sweeps (truce sweep) a lease apart"
+            : "");
+}
+
 /* Changes the state of a job in a commit. Does nothing if the job has the wanted state already, and
  * fails with INVALID if its state does not allow the change. */
 static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
@@ -89,8 +103,7 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
     if (status || !strcmp(state, rules[call->control].already))
         goto out;
     if (!control_is(state, rules[call->control].from)) {
-        status = truce__fail(TRUCE_INVALID, error, "the state of the job is %s, so it cannot be %s",
-                             state[0] ? state : "missing", rules[call->control].name);
+        status = control_refuse(state, call->control, error);
         goto out;
     }
     if (call->control == RETRY) {

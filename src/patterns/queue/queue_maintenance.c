@@ -742,6 +742,7 @@ static truce_status queue_rescue_job(struct sweep *sweep, const char *collection
 
     (void)collection;
     status = truce__queue_rescue(arg, job, &rescued, error);
+    sweep->report->released += rescued;
     if (!status && !rescued)
         status = truce__queue_lease_observe(sweep->store, job, error);
     /* LOCKED means that the lease has not expired. */

@@ -328,8 +328,9 @@ static void put_sweep(struct sweeper *sweeper, struct buffer *out)
                 "truce_swept_total{what=\"purged\"} %" PRId64
                 "\ntruce_swept_total{what=\"expired\"} %" PRId64
                 "\ntruce_swept_total{what=\"pruned\"} %" PRId64
+                "\ntruce_swept_total{what=\"released\"} %" PRId64
                 "\ntruce_swept_total{what=\"failed\"} %" PRId64 "\n",
-                s.all.purged, s.all.expired, s.all.pruned, s.all.failed);
+                s.all.purged, s.all.expired, s.all.pruned, s.all.released, s.all.failed);
 }
 
 static void put_store(truce_store *store, struct buffer *out)

@@ -60,6 +60,7 @@ static void sweeper_add_report(truce_sweep_report *sum, const truce_sweep_report
     sum->purged += report->purged;
     sum->expired += report->expired;
     sum->pruned += report->pruned;
+    sum->released += report->released;
     sum->failed += report->failed;
 }
 
@@ -100,12 +101,13 @@ static void sweeper_log_result(struct log *log, const truce_sweep_report *sum, i
     bson_t *fields;
 
     if (!sum->undone && !sum->finished && !sum->cleaned && !sum->stripped && !sum->purged &&
-        !sum->expired && !sum->pruned)
+        !sum->expired && !sum->pruned && !sum->released)
         return;
     fields = BCON_NEW("undone", BCON_INT64(sum->undone), "finished", BCON_INT64(sum->finished),
                       "cleaned", BCON_INT64(sum->cleaned), "stripped", BCON_INT64(sum->stripped),
                       "purged", BCON_INT64(sum->purged), "expired", BCON_INT64(sum->expired),
-                      "pruned", BCON_INT64(sum->pruned), "ms", BCON_INT64(ms));
+                      "pruned", BCON_INT64(sum->pruned), "released", BCON_INT64(sum->released),
+                      "ms", BCON_INT64(ms));
     log_write(log, TRUCE_LOG_INFO, LOG_SWEEP, 0, "sweep finished", fields);
     bson_destroy(fields);
 }

@@ -186,9 +186,10 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
                 BCON_INT64(sums.broken), "undone", BCON_INT64(sums.all.undone), "finished",
                 BCON_INT64(sums.all.finished), "cleaned", BCON_INT64(sums.all.cleaned), "stripped",
                 BCON_INT64(sums.all.stripped), "purged", BCON_INT64(sums.all.purged), "expired",
-                BCON_INT64(sums.all.expired), "pruned", BCON_INT64(sums.all.pruned), "failed",
-                BCON_INT64(sums.all.failed), "}", "security", "{", "authentication", "{",
-                "received", BCON_INT64(atomic_load(&server->logins)), "failed",
+                BCON_INT64(sums.all.expired), "pruned", BCON_INT64(sums.all.pruned), "released",
+                BCON_INT64(sums.all.released), "failed", BCON_INT64(sums.all.failed), "}",
+                "security", "{", "authentication", "{", "received",
+                BCON_INT64(atomic_load(&server->logins)), "failed",
                 BCON_INT64(atomic_load(&server->logins_failed)), "}", "}", "storageEngine", "{",
                 "name", BCON_UTF8("truce"), "}");
     return TRUCE_OK;
