@@ -22,8 +22,26 @@ TEST(notes_which_queues_have_jobs_if_the_named_one_has_none)
     ANSWERS(0, "", NO_JOBS "; these queues have: \"cards\", \"mail\"", "queue", "list", "mial");
     ANSWERS(0, "0 retried\n", NO_JOBS "; these queues have: \"cards\", \"mail\"", "queue",
             "redrive", "mial");
+    ANSWERS(0, "", NO_JOBS "; these queues have: \"cards\", \"mail\"", "queue", "stats", "mial");
+    ANSWERS(0, "", NO_JOBS "; these queues have: \"cards\", \"mail\"", "work", "--queue", "mial",
+            "--drain", "--exec", "cat");
     ANSWERS(0, "", NULL, "queue", "list", "mail", "--state", "dead");
     ANSWERS(0, "0 retried\n", NULL, "queue", "redrive", "mail");
+}
+
+TEST(shows_the_statistics_of_one_queue)
+{
+    const struct command *c;
+
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, "new ", NULL, "queue", "add", "cards", "{}");
+    ANSWERS(0, "\"queue\": \"mail\"", NULL, "queue", "stats");
+    c = command_run(TRUCE_CLI, store, NULL, "queue", "stats", "cards", NULL);
+    CHECK(!strncmp(c->out, "{\"queue\": \"cards\"", 17) && !strstr(c->out, "mail"));
+    CHECK_TEXT("", c->err);
+    c = command_run(TRUCE_CLI, store, NULL, "queue", "stats", "cards", "--json", NULL);
+    CHECK(!strncmp(c->out, "{\"queue\": \"cards\"", 17) && !strstr(c->out, "mail"));
 }
 
 TEST(stores_the_options_of_a_job)

@@ -201,16 +201,37 @@ static const struct cli_command cli_queue_list = {
     .run = queue_run_list,
 };
 
+/* Prints the statistics of a queue, unless the call names another one. */
+static bool queue_print_stats(struct cli *cli, const bson_t *stats)
+{
+    const char *wanted = cli->arguments[0];
+
+    return (wanted && strcmp(wanted, truce__field_text(stats, "queue")) != 0) ||
+           cli_print(stats, JSON_RELAXED);
+}
+
+static int queue_run_stats(struct cli *cli)
+{
+    static const struct cli_row stats = {
+        .name = "truceQueues", .list = "queues", .print = queue_print_stats, .prints_json = true};
+    int code = cli_row_run_with(cli, &stats, NULL);
+
+    if (!code)
+        queue_note_unknown(cli, cli->arguments[0], true);
+    return code;
+}
+
 static const struct cli_command cli_queue_stats = {
     .noun = "queue",
     .verb = "stats",
-    .summary = "count the jobs of each queue by state",
+    .arguments = "[QUEUE]",
+    .summary = "count the jobs of queues by state",
     .help = "oldest_ms: the age of the oldest ready job.",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
-               "truce queue stats --table",
+               "truce queue stats --table\n"
+               "truce queue stats mail",
     .store = CLI_STORE_READ,
-    .row = &(const struct cli_row){.name = "truceQueues", .list = "queues"},
-    .run = cli_row_run,
+    .run = queue_run_stats,
 };
 
 static const struct cli_command cli_queue_show = {

@@ -65,10 +65,19 @@ static void claim_copy_job(const bson_t *reply, struct work_job *at)
     at->timeout_ms = truce__field_number(at->job, "timeout_ms");
 }
 
+/* Prints the note of the first claim that found no job: the name of the queue may be misspelled. */
+static void claim_print_note(struct work_source *source, const struct work *work,
+                             const bson_t *reply)
+{
+    if (!atomic_exchange(&source->checked, true) && bson_has_field(reply, "note") &&
+        !work->cli->json)
+        cli_note(work->cli, "%s", truce__field_text(reply, "note"));
+}
+
 /* Claims a job of one queue. A wait that is not below --deadline is shortened to half of it.
  * Returns NOT_FOUND if no job is ready. */
-static truce_status claim_of(const struct work *work, const struct work_source *source,
-                             int64_t wait_ms, struct work_job *at, bson_error_t *error)
+static truce_status claim_of(const struct work *work, struct work_source *source, int64_t wait_ms,
+                             struct work_job *at, bson_error_t *error)
 {
     int64_t deadline_ms = work->cli->deadline_ms;
     bson_t *request = BCON_NEW("truceClaim", BCON_UTF8(source->name), "leaseMS",
@@ -79,9 +88,13 @@ static truce_status claim_of(const struct work *work, const struct work_source *
     if (wait_ms)
         BSON_APPEND_INT64(request, "waitMS",
                           deadline_ms && wait_ms >= deadline_ms ? deadline_ms / 2 : wait_ms);
+    if (!atomic_load(&source->checked))
+        BSON_APPEND_BOOL(request, "check", true);
     status = cli_row_call(work->cli, request, &reply, error);
     if (!status)
         claim_copy_job(&reply, at);
+    if (!status && !at->job)
+        claim_print_note(source, work, &reply);
     at->source = source;
     bson_destroy(request);
     bson_destroy(&reply);
@@ -89,7 +102,7 @@ static truce_status claim_of(const struct work *work, const struct work_source *
 }
 
 /* Draws queues by their weights, each at most once, until one of them has a ready job. */
-static truce_status claim_by_weight(const struct work *work, struct work_job *at, int64_t wait_ms,
+static truce_status claim_by_weight(struct work *work, struct work_job *at, int64_t wait_ms,
                                     bson_error_t *error)
 {
     truce_queue_source weights[WORK_QUEUES_MAX] = {{0}};

@@ -17,6 +17,8 @@
 struct work_source {
     char *name;
     uint32_t weight;
+    /* A claim has found no job, and checked whether the queue is known. */
+    atomic_bool checked;
 };
 
 struct work {
