@@ -43,13 +43,15 @@ static int nearest_word_distance(const char *a, const char *b)
 
 void truce__nearest_word_offer(struct nearest_word *nearest, const char *candidate)
 {
-    size_t length = strlen(nearest->word);
+    size_t mark = *nearest->word == '$' && *candidate == '$';
+    const char *word = nearest->word + mark, *other = candidate + mark;
+    size_t length = strlen(word);
     int edits;
 
-    if (length > WORD_MAX || strlen(candidate) > WORD_MAX)
+    if (length > WORD_MAX || strlen(other) > WORD_MAX)
         return;
-    edits = nearest_word_distance(nearest->word, candidate);
-    if (length > 1 && !strncasecmp(candidate, nearest->word, length))
+    edits = nearest_word_distance(word, other);
+    if (length > 1 && !strncasecmp(other, word, length))
         edits = 1; /* The beginning of a word. */
     if (edits > (int)(length + 2) / 3)
         return;
@@ -64,6 +66,6 @@ const char *truce__nearest_word_hint(const struct nearest_word *nearest,
 {
     hint[0] = '\0';
     if (nearest->best)
-        snprintf(hint, NEAREST_WORD_HINT_MAX, ": did you mean '%s'?", nearest->best);
+        snprintf(hint, NEAREST_WORD_HINT_MAX, ": did you mean \"%s\"?", nearest->best);
     return hint;
 }

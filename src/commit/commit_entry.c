@@ -19,11 +19,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "commit/commit.h"
 #include "commit/compared_changes.h"
 #include "merge/document_diff.h"
 #include "query/input_check.h"
-#include "query/match/match.h"
+#include "query/match/match_tree.h"
 #include "query/update/update.h"
 #include "truce/sys/store.h"
 
@@ -165,20 +166,42 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
     return status;
 }
 
+/* Writes a hint if a condition of the guard is a document whose first field is an operator without
+ * its "$": {seats: {gt: 0}}. */
+static const char *guard_hint(const bson_t *guard, char hint[NEAREST_WORD_HINT_MAX])
+{
+    struct fields fields = truce__fields(truce__value_document(guard)), conditions;
+    struct nearest_word nearest = {0};
+    char name[40];
+
+    while (!nearest.best && truce__fields_next(&fields)) {
+        if (fields.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        conditions = truce__fields(fields.value);
+        if (!truce__fields_next(&conditions))
+            continue;
+        snprintf(name, sizeof name, "$%s", conditions.key);
+        if (truce__match_is_operator(name))
+            nearest.best = name;
+    }
+    return truce__nearest_word_hint(&nearest, hint);
+}
+
 /* Fails with REFUSED if the base does not match the guard, and with NOT_FOUND if no base exists. */
 static truce_status test_guard(const struct entry *entry, const bson_t *guard, bson_error_t *error)
 {
     bool matches = false;
-    char text[300], shown[150];
+    char text[300], shown[150], hint[NEAREST_WORD_HINT_MAX];
     truce_status status;
 
     if (!entry->token.found)
         return truce__entry_missing(entry, error);
     status = truce__guard_matches(guard, &entry->base, &matches, error);
     if (!status && !matches)
-        status = truce__fail(TRUCE_REFUSED, error, "%s does not match its guard %s",
+        status = truce__fail(TRUCE_REFUSED, error, "%s does not match its guard %s%s",
                              truce__entry_show(entry, text, sizeof text),
-                             truce__value_show(truce__value_document(guard), shown, sizeof shown));
+                             truce__value_show(truce__value_document(guard), shown, sizeof shown),
+                             guard_hint(guard, hint));
     return status;
 }
 

@@ -81,7 +81,7 @@ static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error
 
     if (!row) {
         truce__operation_nearest(&nearest);
-        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "'%.80s' is not an operation%s", name,
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "\"%.80s\" is not an operation%s", name,
                              nearest.best ? truce__nearest_word_hint(&nearest, hint)
                                           : ": the help without a name lists them");
     }

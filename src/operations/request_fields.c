@@ -254,8 +254,8 @@ static truce_status fields_refuse_unknown(const struct fields_reading *reading,
         if (fields->type != FIELD_IGNORED && fields->type != FIELD_PLAIN &&
             !bson_iter_init_find(&given, document, fields->name))
             truce__nearest_word_offer(&nearest, fields->name);
-    return truce__refuse(40415, error, "unknown field '%.80s' of '%.80s'%s", name, reading->command,
-                         truce__nearest_word_hint(&nearest, hint));
+    return truce__refuse(40415, error, "unknown field \"%.80s\" of \"%.80s\"%s", name,
+                         reading->command, truce__nearest_word_hint(&nearest, hint));
 }
 
 static uint64_t fields_bit(const struct field *fields, const struct field *field)

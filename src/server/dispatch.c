@@ -32,7 +32,7 @@ static truce_status dispatch_refuse_unknown(const struct command_table *commands
         if (at->need.kind != NEED_TESTS)
             truce__nearest_word_offer(&nearest, at->name);
     truce__operation_nearest(&nearest);
-    return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'%s", name,
+    return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: \"%.80s\"%s", name,
                          truce__nearest_word_hint(&nearest, hint));
 }
 

@@ -122,7 +122,7 @@ TEST(refuses_wrong_calls_of_copy_with_the_reason)
     ANSWERS(3, NULL, "/nowhere/to.truce", "copy", from, "/nowhere/to.truce");
     ANSWERS(3, NULL, "127.0.0.1:9", "copy", from,
             "mongodb://user:secret@127.0.0.1:9/x?serverSelectionTimeoutMS=200");
-    ANSWERS(1, NULL, "the collection \"peple\" to copy does not exist; did you mean \"people\"?",
+    ANSWERS(1, NULL, "the collection \"peple\" to copy does not exist: did you mean \"people\"?",
             "copy", from, to, "-c", "peple");
     CHECK(access(to, F_OK) != 0);
 }

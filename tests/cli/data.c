@@ -65,6 +65,47 @@ TEST(updates_take_pipelines_and_array_filters)
             "{\"$inc\": {\"a.$[big]\": 10}}", "--array-filters", "{}");
 }
 
+TEST(suggests_the_nearest_name_for_a_mistyped_one)
+{
+    const struct command *c;
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1, n: 0}");
+    ANSWERS(2, "", "\"a\": unknown operator \"$gtt\": did you mean \"$gt\"?", "find", "s",
+            "{a: {$gtt: 1}}");
+    ANSWERS(2, "", "unknown operator \"$orr\" in the place of a field name: did you mean \"$or\"?",
+            "find", "s", "{$orr: []}");
+    ANSWERS(2, "", "unknown pipeline stage \"$matc\": did you mean \"$match\"?", "aggregate", "s",
+            "[{$matc: {}}]");
+    ANSWERS(2, "", "unknown expression operator \"$substract\": did you mean \"$subtract\"?",
+            "aggregate", "s", "[{$project: {b: {$substract: [1, 2]}}}]");
+    ANSWERS(2, "", "unknown accumulator \"$sm\": did you mean \"$sum\"?", "aggregate", "s",
+            "[{$group: {_id: 1, b: {$sm: 1}}}]");
+    ANSWERS(2, "", "unknown index option \"uniqe\": did you mean \"unique\"?", "command",
+            "{createIndexes: 's', indexes: [{key: {a: 1}, name: 'a', uniqe: true}]}");
+    ANSWERS(2, "", "change 1: unknown field \"updat\": did you mean \"update\"?", "commit", "apply",
+            "[{updat: 's', id: 1, with: {$set: {a: 1}}}]");
+    ANSWERS(2, "", "change 1: unknown field \"iff\": did you mean \"if\"?", "commit", "apply",
+            "[{update: 's', id: 1, iff: {n: 0}, with: {$set: {a: 1}}}]");
+    c = command_run(TRUCE_CLI, "memroy:", NULL, "find", "s", NULL);
+    CHECK_INT(c->code, ==, 2);
+    CHECK_TEXT("truce: unknown kind of store \"memroy\": did you mean \"memory\"?\n", c->err);
+}
+
+TEST(suggests_an_operator_for_a_guard_that_lacks_its_dollar)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1, n: 0, size: {gt: 3}}");
+    ANSWERS(1, "", "does not match its guard {\"n\": {\"gt\": 0}}: did you mean \"$gt\"?\n",
+            "commit", "apply", "[{update: 's', id: 1, if: {n: {gt: 0}}, with: {$set: {a: 1}}}]");
+    ANSWERS(1, "", "does not match its guard {\"n\": {\"$gt\": 0}}\n", "commit", "apply",
+            "[{update: 's', id: 1, if: {n: {$gt: 0}}, with: {$set: {a: 1}}}]");
+    ANSWERS(1, "", "does not match its guard {\"n\": {\"m\": 0}}\n", "commit", "apply",
+            "[{update: 's', id: 1, if: {n: {m: 0}}, with: {$set: {a: 1}}}]");
+    ANSWERS(0, "committed\n", NULL, "commit", "apply",
+            "[{update: 's', id: 1, if: {size: {gt: 3}}, with: {$set: {a: 1}}}]");
+}
+
 TEST(exits_with_1_and_the_code_of_mongodb_for_a_duplicate_key)
 {
     fresh_store();

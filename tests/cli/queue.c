@@ -225,7 +225,8 @@ TEST(workflows_that_cannot_be_are_refused)
         const char *flow, *word;
     } bad[] = {{"{}", "an array of jobs"},
                {"[7]", "job 1: must be a document, not int"},
-               {"[{name: 'a', afer: []}]", "unknown field 'afer'"},
+               {"[{name: 'a', afer: []}]",
+                "unknown field \"afer\" of \"truceFlow\": did you mean \"after\"?"},
                {"[{name: 'a', after: 'b'}]", "'after' must be an array"},
                {"[{name: 'a', after: [7]}]", "must be the name of a job"},
                {"[{name: 'a', priority: 2000}]", "from -1000 to 1000"},

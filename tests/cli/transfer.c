@@ -49,7 +49,7 @@ TEST(reads_entries_and_reports_errors_in_them)
     static const char *const bad[][2] = {
         {"{}", "needs a 'collection'"},
         {"[1]", "must be a document"},
-        {"[{collection: \"accounts\", id: 1, effekt: {}}]", "unknown field 'effekt'"},
+        {"[{collection: \"accounts\", id: 1, effekt: {}}]", "unknown field \"effekt\""},
         {"[{collection: \"accounts\", effect: {}}]", "and an 'id'"},
         {"[{collection: \"accounts\", id: 1, when: \"soon\"}]", "\"before\" or \"after\""},
         {"[{collection: \"accounts\", id: \"A\"}]", "effect"},

@@ -151,13 +151,13 @@ TEST(shows_the_help_and_exits_with_2_without_a_command)
 
 TEST(mistyped_words_are_guessed)
 {
-    REFUSED("unknown command \"fnid\"; did you mean \"find\"?", "fnid");
-    REFUSED("unknown command \"index crate\"; did you mean \"index create\"?", "index", "crate");
-    REFUSED("unknown option --stoer; did you mean --store?", "--stoer", "a.truce", "find", "c");
+    REFUSED("unknown command \"fnid\": did you mean \"find\"?", "fnid");
+    REFUSED("unknown command \"index crate\": did you mean \"index create\"?", "index", "crate");
+    REFUSED("unknown option --stoer: did you mean \"--store\"?", "--stoer", "a.truce", "find", "c");
     REFUSED("unknown command \"xyzzy\"; truce help lists the commands", "xyzzy");
-    REFUSED("unknown option --sotr; did you mean --sort?", "find", "c", "--sotr", "{}");
-    REFUSED("unknown option --sotr; did you mean --sort?", "find", "c", "--sotr={}");
-    REFUSED("unknown option --que; did you mean --queue?", "work", "--que", "people");
+    REFUSED("unknown option --sotr: did you mean \"--sort\"?", "find", "c", "--sotr", "{}");
+    REFUSED("unknown option --sotr: did you mean \"--sort\"?", "find", "c", "--sotr={}");
+    REFUSED("unknown option --que: did you mean \"--queue\"?", "work", "--que", "people");
     REFUSED("unknown option --xyzzy", "find", "c", "--xyzzy");
     REFUSED("unknown option -z", "find", "c", "-z");
 }

@@ -601,13 +601,13 @@ TEST(suggests_the_nearest_operator)
     static const struct {
         const char *update, *message;
     } cases[] = {
-        {"{'$icn': {'n': 1}}", "unknown update operator '$icn': did you mean '$inc'?"},
-        {"{'$sett': {'n': 1}}", "unknown update operator '$sett': did you mean '$set'?"},
+        {"{'$icn': {'n': 1}}", "unknown update operator \"$icn\": did you mean \"$inc\"?"},
+        {"{'$sett': {'n': 1}}", "unknown update operator \"$sett\": did you mean \"$set\"?"},
         {"{'$multiply': {'n': 1}}",
-         "unknown update operator '$multiply': expected an operator such as $set, $inc, $push, or "
+         "unknown update operator \"$multiply\": expected an operator such as $set, $inc, $push, or "
          "$unset"},
         {"{'$set': {'n': 1}, 'm': 1}",
-         "unknown update operator 'm': an update has either operators or fields, not both"},
+         "unknown update operator \"m\": an update has either operators or fields, not both"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

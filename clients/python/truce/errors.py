@@ -264,9 +264,9 @@ def of_encoder(error: Exception, document: Mapping[str, Any]) -> Exception:
     return InvalidValue(text, 2)
 
 
-# A field in quotes, or an operation.
+# A field in quotes; the error of an unknown field; an operation.
 _FIELD = re.compile(r"(?<=')[a-z]+(?:[A-Z]+[a-z]*)+(?=')")
-_SAME = re.compile(r"unknown field '(\w+)' .*: did you mean '\1'\?")
+_UNKNOWN = re.compile(r'unknown field "(\w+)" of "[^"]*"(?:: did you mean "(\w+)"\?)?')
 _OPERATION = re.compile(r"\btruce(?=[A-Z])\w+")
 
 
@@ -275,12 +275,22 @@ def _method(found: "re.Match[str]") -> str:
     return {"commit": "commit_changes", "queue": "queue_action"}.get(name, name)
 
 
+def _unknown_field(found: "re.Match[str]") -> str:
+    """Returns the error with the names of options, unless the document has a field in Python's form
+    where only the form of commands is valid."""
+    text, names = found[0], [name for name in found.groups() if name]
+    if len({snake_case(name) for name in names}) < len(names):
+        return text
+    for name in names:
+        text = text.replace(f'"{name}"', f'"{snake_case(name)}"')
+    return text
+
+
 def use_python_names(error: Invalid) -> None:
     """Replaces names of operations, fields, and C's functions in an error by those of Python."""
     text = _OPERATION.sub(_method, str(error).replace("truce_commit_", ""))
-    shown = _FIELD.sub(lambda found: snake_case(found[0]), text)
-    # The document has a field in Python's form where only the form of commands is valid.
-    error.args = (text if _SAME.search(shown) else shown,)
+    text = _FIELD.sub(lambda found: snake_case(found[0]), text)
+    error.args = (_UNKNOWN.sub(_unknown_field, text),)
 
 
 def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = None) -> TruceError:

@@ -17,7 +17,7 @@ static void suggestion_search(struct nearest_word *guess, const struct cli_optio
 /* Prints the usage error for an unknown option. Short options get no suggestion. */
 static int suggestion_option(const struct cli *cli, const char *argument)
 {
-    char word[64];
+    char word[64], meant[64], hint[NEAREST_WORD_HINT_MAX];
     struct nearest_word guess = {.word = word};
 
     snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
@@ -27,15 +27,18 @@ static int suggestion_option(const struct cli *cli, const char *argument)
             suggestion_search(&guess, cli_command_options(cli->command));
         suggestion_search(&guess, cli_common_options);
     }
-    if (guess.best)
-        return cli_usage(cli, "unknown option %s; did you mean --%s?", word, guess.best);
-    return cli_usage(cli, "unknown option %s", word);
+    if (guess.best) {
+        snprintf(meant, sizeof meant, "--%s", guess.best);
+        guess.best = meant;
+    }
+    return cli_usage(cli, "unknown option %s%s", word, truce__nearest_word_hint(&guess, hint));
 }
 
 /* Prints the usage error for an unknown noun, or an unknown verb of a noun. */
 static int suggestion_command(const struct cli *cli, const char *noun, const char *verb)
 {
     struct nearest_word guess = {.word = verb ? verb : noun};
+    char meant[64], hint[NEAREST_WORD_HINT_MAX];
 
     for (int i = 0; cli_commands[i]; i++) {
         if (cli_commands[i]->hidden)
@@ -45,10 +48,12 @@ static int suggestion_command(const struct cli *cli, const char *noun, const cha
         else if (!strcmp(noun, cli_commands[i]->noun) && cli_commands[i]->verb)
             truce__nearest_word_offer(&guess, cli_commands[i]->verb);
     }
-    if (guess.best)
-        return cli_usage(cli, "unknown command \"%s%s%s\"; did you mean \"%s%s%s\"?", noun,
-                         verb ? " " : "", verb ? verb : "", verb ? noun : "", verb ? " " : "",
-                         guess.best);
+    if (guess.best) {
+        snprintf(meant, sizeof meant, "%s%s%s", verb ? noun : "", verb ? " " : "", guess.best);
+        guess.best = meant;
+        return cli_usage(cli, "unknown command \"%s%s%s\"%s", noun, verb ? " " : "",
+                         verb ? verb : "", truce__nearest_word_hint(&guess, hint));
+    }
     if (verb)
         return cli_usage(cli, "unknown command \"%s %s\"; truce help %s lists the commands", noun,
                          verb, noun);

@@ -100,6 +100,7 @@ static int open_to(struct copying *copying)
 static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
 {
     struct nearest_word guess = {0};
+    char hint[NEAREST_WORD_HINT_MAX];
     bson_t collections;
     bson_iter_t iter, name;
     bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
@@ -117,8 +118,8 @@ static int copy_refuse_name(const struct copying *copying, const bson_error_t *e
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
             truce__nearest_word_offer(&guess, bson_iter_utf8(&name, NULL));
     }
-    code = guess.best ? cli_say(copying->cli, CLI_NO, "%s; did you mean \"%s\"?", error->message,
-                                guess.best)
+    code = guess.best ? cli_say(copying->cli, CLI_NO, "%s%s", error->message,
+                                truce__nearest_word_hint(&guess, hint))
                       : cli_error(copying->cli, NULL, TRUCE_NOT_FOUND, error);
     bson_destroy(&collections);
     return code;

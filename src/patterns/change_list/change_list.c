@@ -320,12 +320,14 @@ static truce_status change_list_refuse_field(int number, const char *key, bson_e
     for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
         truce__nearest_word_offer(&nearest, extras[i].name);
     truce__nearest_word_offer(&nearest, "with");
+    truce__nearest_word_offer(&nearest, "if");
+    truce__nearest_word_offer(&nearest, "id");
     if (nearest.best)
-        return truce__fail(TRUCE_INVALID, error, "change %d: unknown field '%.80s'%s", number, key,
-                           truce__nearest_word_hint(&nearest, hint));
+        return truce__fail(TRUCE_INVALID, error, "change %d: unknown field \"%.80s\"%s", number,
+                           key, truce__nearest_word_hint(&nearest, hint));
     return truce__fail(
         TRUCE_INVALID, error,
-        "change %d: unknown field '%.80s': expected id, with, if, or a verb (insert, update, "
+        "change %d: unknown field \"%.80s\": expected id, with, if, or a verb (insert, update, "
         "replace, remove, require, hold, missing, change, enqueue, post)",
         number, key);
 }

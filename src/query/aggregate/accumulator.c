@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/exact_sum.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
@@ -845,7 +846,10 @@ const struct accumulator_kind truce__accumulators_n[] = {
 
 /* ---- parsing -------------------------------------------------------------------------------- */
 
-static const struct accumulator_kind *accumulator_find_kind(const char *name)
+/* Returns the kind of that name. If the name is unknown, returns NULL, and *nearest has the nearest
+ * known name. */
+static const struct accumulator_kind *accumulator_find_kind(const char *name,
+                                                            struct nearest_word *nearest)
 {
     static const struct accumulator_kind *const tables[] = {truce__accumulators_plain,
                                                             truce__accumulators_n};
@@ -856,6 +860,10 @@ static const struct accumulator_kind *accumulator_find_kind(const char *name)
                 return kind;
         }
     }
+    *nearest = (struct nearest_word){.word = name};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (const struct accumulator_kind *kind = tables[i]; kind->name; kind++)
+            truce__nearest_word_offer(nearest, kind->name);
     return NULL;
 }
 
@@ -981,6 +989,8 @@ truce_status truce__accumulators_add_field(struct accumulators *list, const char
 {
     struct accumulator made = {0};
     struct fields operator;
+    struct nearest_word nearest;
+    char hint[NEAREST_WORD_HINT_MAX];
     truce_status status = accumulator_check_field(name, length, specification, &operator, error);
 
     if (status)
@@ -988,9 +998,10 @@ truce_status truce__accumulators_add_field(struct accumulators *list, const char
     if (operator.value.type == BSON_TYPE_ARRAY)
         return truce__refuse_value(40237, operator.value, error,
                                    "the accumulator %s takes one operand", operator.key);
-    made.kind = accumulator_find_kind(operator.key);
+    made.kind = accumulator_find_kind(operator.key, &nearest);
     if (!made.kind)
-        return truce__refuse(15952, error, "unknown accumulator '%s'", operator.key);
+        return truce__refuse(15952, error, "unknown accumulator \"%s\"%s", operator.key,
+                             truce__nearest_word_hint(&nearest, hint));
     status = parse_argument(&made, operator.value, variables, error);
     if (status) {
         accumulator_release_one(&made);

@@ -5,6 +5,7 @@
 #include "query/aggregate/stage.h"
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/field_path.h"
 #include "bson/refuse_value.h"
 
@@ -250,6 +251,19 @@ static const struct stage_name *find_name(const struct stage_table *table, const
     return NULL;
 }
 
+/* Fails because a pipeline has an unknown stage. */
+static truce_status stage_refuse_name(const struct stage_table *table, const char *name,
+                                      bson_error_t *error)
+{
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (size_t i = 0; i < table->count; i++)
+        truce__nearest_word_offer(&nearest, table->names[i].name);
+    return truce__refuse(40324, error, "unknown pipeline stage \"%s\"%s", name,
+                         truce__nearest_word_hint(&nearest, hint));
+}
+
 /* Finds a stage by its name and parses it. Refuses stages that are not allowed in this place. */
 static truce_status parse_stage(struct stage_parser *parser, struct value stage,
                                 bson_error_t *error)
@@ -266,7 +280,7 @@ static truce_status parse_stage(struct stage_parser *parser, struct value stage,
             40323, stage, error, "a stage of a pipeline must be a document with exactly one field");
     name = find_name(parser->table, fields.key);
     if (!name)
-        return truce__refuse(40324, error, "unknown pipeline stage '%s'", fields.key);
+        return stage_refuse_name(parser->table, fields.key, error);
     if (parser->context == CONTEXT_UPDATE && !name->in_update)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "%s cannot be used within an update",
                              fields.key);

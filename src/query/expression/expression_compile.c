@@ -1,5 +1,6 @@
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/field_path.h"
 #include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
@@ -209,6 +210,21 @@ static const struct expression_operator *compile_find_operator(
     return NULL;
 }
 
+/* Fails because an expression has an unknown operator. */
+static truce_status compile_refuse_operator(const struct expression_compiler *compiler,
+                                            const char *name)
+{
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (const struct expression_operator *const *table = compiler->operators; *table; table++)
+        for (const struct expression_operator *one = *table; one->name; one++)
+            truce__nearest_word_offer(&nearest, one->name);
+    return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, compiler->error,
+                         "unknown expression operator \"%s\"%s", name,
+                         truce__nearest_word_hint(&nearest, hint));
+}
+
 static truce_status wrong_count(const struct expression_operator *operator, uint32_t count,
                                 bson_error_t *error)
 {
@@ -394,8 +410,7 @@ static truce_status compile_operator(struct expression_compiler *compiler, const
     truce_status status;
 
     if (!operator)
-        return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, compiler->error,
-                             "unknown expression operator \"%s\"", name);
+        return compile_refuse_operator(compiler, name);
     if (operator->compile)
         return operator->compile(compiler, operator, argument, node);
     if (operator->arguments &&(operator->arguments->not_document ||

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/number.h"
 #include "bson/refuse_value.h"
 #include "query/index/index.h"
@@ -365,6 +366,19 @@ bool truce__index_option_is_known(const char *name)
     return !strcmp(name, "key");
 }
 
+/* Fails because an index has an unknown option. */
+static truce_status index_spec_refuse_option(const char *name, bson_error_t *error)
+{
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].parse != option_unsupported && options[i].parse != option_ignored)
+            truce__nearest_word_offer(&nearest, options[i].name);
+    return truce__refuse(CODE_INVALID_INDEX_OPTION, error, "unknown index option \"%s\"%s", name,
+                         truce__nearest_word_hint(&nearest, hint));
+}
+
 /* Parses one option. `given` has a bit for each option before it. */
 static truce_status spec_parse_option(const struct fields *at, struct index_spec *spec,
                                       uint64_t *given, bson_error_t *error)
@@ -382,7 +396,7 @@ static truce_status spec_parse_option(const struct fields *at, struct index_spec
                                  "index option '%s' is not for the index on _id", at->key);
         return options[i].parse(at->key, at->value, spec, error);
     }
-    return truce__refuse(CODE_INVALID_INDEX_OPTION, error, "unknown index option '%s'", at->key);
+    return index_spec_refuse_option(at->key, error);
 }
 
 /* ---- conflicts between options -------------------------------------------------------------- */

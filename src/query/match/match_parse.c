@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/nearest_word.h"
 #include "bson/number.h"
 #include "bson/refuse_value.h"
 #include "query/condition/type_set.h"
@@ -1033,6 +1034,20 @@ static const struct {
     {"$where", refuse_where},
 };
 
+/* Fails because a condition has an unknown operator. */
+static truce_status match_refuse_operator(const struct match_parser *parser, const char *path,
+                                          const char *name)
+{
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
+        if (operators[i].parse != refuse_geo && operators[i].parse != refuse_where)
+            truce__nearest_word_offer(&nearest, operators[i].name);
+    return truce__refuse(CODE_BAD_VALUE, parser->error, "\"%s\": unknown operator \"%s\"%s", path,
+                         name, truce__nearest_word_hint(&nearest, hint));
+}
+
 static operator_parse *operator_named(const char *name)
 {
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
@@ -1065,8 +1080,7 @@ static truce_status match_parse_conditions(struct match_parser *parser, const ch
         if (parse)
             status = parse(parser, &condition, &one);
         else
-            status = truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': unknown operator '%s'",
-                                   path, fields.key);
+            status = match_refuse_operator(parser, path, fields.key);
         if (status == TRUCE_OK && one)
             match_node_add(all, one);
     }
@@ -1260,12 +1274,19 @@ static bool match_is_clause(const char *name)
 static truce_status parse_clause(struct match_parser *parser, const char *name, struct value value,
                                  struct match_node **node)
 {
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
     for (size_t i = 0; i < sizeof clauses / sizeof *clauses; i++) {
         if (!strcmp(clauses[i].name, name))
             return clauses[i].parse(parser, name, value, node);
     }
+    for (size_t i = 0; i < sizeof clauses / sizeof *clauses; i++)
+        if (clauses[i].parse != refuse_clause)
+            truce__nearest_word_offer(&nearest, clauses[i].name);
     return truce__refuse(CODE_BAD_VALUE, parser->error,
-                         "unknown operator '%s' in the place of a field name", name);
+                         "unknown operator \"%s\" in the place of a field name%s", name,
+                         truce__nearest_word_hint(&nearest, hint));
 }
 
 /* Compiles a filter into a node that the caller frees. After OK, `*node` is not NULL: an empty

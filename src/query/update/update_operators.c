@@ -9,7 +9,6 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
-#include "base/nearest_word.h"
 #include "bson/number.h"
 #include "bson/refuse_value.h"
 #include "bson/value_set.h"
@@ -974,13 +973,10 @@ static const struct update_operator operators[] = {
     {"$update", UPDATE_ITEMS, truce__update_parse_items, NULL},
 };
 
-const char *truce__update_operator_near(const char *name)
+void truce__update_operator_offer(struct nearest_word *nearest)
 {
-    struct nearest_word nearest = {.word = name + 1};
-
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
-        truce__nearest_word_offer(&nearest, operators[i].name + 1);
-    return nearest.best ? nearest.best - 1 : NULL;
+        truce__nearest_word_offer(nearest, operators[i].name);
 }
 
 const struct update_operator *truce__update_operator_find(const char *name)

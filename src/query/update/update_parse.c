@@ -545,18 +545,19 @@ static truce_status add_operation(struct update_parser *parser, struct update_no
 
 static truce_status parse_refuse_operator(const char *name, bson_error_t *error)
 {
-    const char *nearest = *name == '$' ? truce__update_operator_near(name) : NULL;
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
 
     if (*name != '$')
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "unknown update operator '%s': an update has either operators or "
+                             "unknown update operator \"%s\": an update has either operators or "
                              "fields, not both",
                              name);
-    return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                         nearest ? "unknown update operator '%s': did you mean '%s'?"
-                                 : "unknown update operator '%s': expected an operator such as "
-                                   "%s",
-                         name, nearest ? nearest : "$set, $inc, $push, or $unset");
+    truce__update_operator_offer(&nearest);
+    return truce__refuse(CODE_FAILED_TO_PARSE, error, "unknown update operator \"%s\"%s", name,
+                         nearest.best ? truce__nearest_word_hint(&nearest, hint)
+                                      : ": expected an operator such as $set, $inc, $push, or "
+                                        "$unset");
 }
 
 truce_status truce__update_parse(struct update_parser *parser, struct update_node *root,

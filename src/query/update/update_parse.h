@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "base/arena.h"
+#include "base/nearest_word.h"
 #include "bson/field_path.h"
 #include "query/aggregate/aggregate.h"
 #include "query/update/update.h"
@@ -293,8 +294,8 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
 uint32_t truce__update_digits(uint32_t number);
 uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
 
-/* Returns the operator whose name is nearest to an unknown one, which begins with $, or NULL. */
-const char *truce__update_operator_near(const char *name);
+/* Offers the names of all operators (update_operators.c). */
+void truce__update_operator_offer(struct nearest_word *nearest);
 /* Returns the operator of that name, or NULL (update_operators.c). */
 const struct update_operator *truce__update_operator_find(const char *name);
 /* Removes the field at the source of a $rename; not in the table, because users cannot write it. */

@@ -57,7 +57,7 @@ truce_status call_check_name(uint32_t code, const char *option, const bson_iter_
     }
     while (*names)
         truce__nearest_word_offer(&nearest, *names++);
-    return truce__refuse(code, error, "unknown field '%.80s' of '%s'%s", bson_iter_key(field),
+    return truce__refuse(code, error, "unknown field \"%.80s\" of \"%s\"%s", bson_iter_key(field),
                          option, truce__nearest_word_hint(&nearest, hint));
 }
 

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/forks.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "store/decorators/database_view.h"
@@ -102,6 +103,21 @@ static truce_status take_database(truce_store **store, const char *database, bso
     return TRUCE_OK;
 }
 
+/* Fails because no kind of store has the scheme of the URI. */
+static truce_status refuse_kind(const char *uri, size_t length, bson_error_t *error)
+{
+    char *scheme = bson_strndup(uri, length), hint[NEAREST_WORD_HINT_MAX];
+    struct nearest_word nearest = {.word = scheme};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        truce__nearest_word_offer(&nearest, kinds[i].scheme);
+    (void)truce__fail(TRUCE_INVALID, error, "unknown kind of store \"%.100s\"%s", scheme,
+                      nearest.best ? truce__nearest_word_hint(&nearest, hint)
+                                   : ": expected file:PATH, a path, mongodb://, or memory:");
+    bson_free(scheme);
+    return TRUCE_INVALID;
+}
+
 truce_status truce_store_open(const char *uri, const truce_store_options *options,
                               truce_store **store, bson_error_t *error)
 {
@@ -138,10 +154,7 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
                            uri, uri + 7);
     kind = length ? find_kind(uri, length) : find_kind("file", 4);
     if (!kind)
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "unknown kind of store \"%.*s\": expected file:PATH, a path, mongodb://, or memory:",
-            length ? (int)length : 4, length ? uri : "file");
+        return refuse_kind(uri, length, error);
     status =
         kind->open(uri + (length ? length + 1 : 0), options ? options : &defaults, store, &caught);
     truce_assert(!status == (*store != NULL));

@@ -193,7 +193,7 @@ async function checkCommits(db) {
     await raises(truce.Invalid, () => db.command({ truceSequence: "s", steps: 1 }));
     const unknown = await raises(truce.Invalid, () => db.command({ truceEnqueu: 1 }));
     assert.match(unknown.message, /unknown command "truceEnqueu": did you mean "truceEnqueue"/);
-    assert.match((await raises(truce.Invalid, () => db.help("enqueu"))).message, /'enqueu' .*did you mean 'enqueue'/);
+    assert.match((await raises(truce.Invalid, () => db.help("enqueu"))).message, /"enqueu" .*did you mean "enqueue"/);
     await raises(truce.Invalid, () => db.command({ truceNothing: 1 }));
     const numbers = db.collection("wide");
     for (const n of [2n ** 63n, -(2n ** 63n) - 1n]) {

@@ -133,11 +133,11 @@ def check_commits(db):
     raises("an error within a call", truce.Invalid, lambda: db.signal("q", id=ObjectId(), name="paid", event=5))
     raises("an unknown field", truce.Invalid, lambda: db.command({"truceSequence": "s", "steps": 1}))
     error = raises("a misspelled field", truce.Invalid, lambda: db.command({"truceSequence": "s", "tkae": 1}))
-    check("it names the field", str(error).endswith("did you mean 'take'?"), error)
+    check("it names the field", str(error).endswith('did you mean "take"?'), error)
     error = raises("a misspelled field in a list", truce.Invalid, lambda: db.ledger_post("b", id="x", entries=[{"acount": "a", "value": 1}]))
-    check("it names that field", "did you mean 'account'?" in str(error), error)
+    check("it names that field", 'did you mean "account"?' in str(error), error)
     error = raises("a misspelled operation", truce.TruceError, lambda: db.help("enque"))
-    check("it names the method", str(error).endswith("did you mean 'enqueue'?"), error)
+    check("it names the method", str(error).endswith('did you mean "enqueue"?'), error)
     error = raises("a rate without its period", truce.Invalid, lambda: db.enqueue("q", payload={}, lane="a", lane_rate=3))
     check("it names both options", str(error) == "'lane_rate' and 'lane_per_ms' must be given together", error)
     raises("an unknown command", truce.Invalid, lambda: db.command({"truceNothing": 1}))
@@ -793,15 +793,15 @@ def check_flow(db):
     check("jobs with options of Python's names", stored["a"]["state"] == stored["c"]["state"] == "delayed"
           and stored["b"]["lane"]["rate"] == 2 and stored["a"]["payload"] == {"not_changed": 1}, stored)
     for what, job, text in (
-        ("a misspelled option of a job", {"name": "a", "delay": 5}, "'delay' of 'flow': did you mean 'delay_ms'?"),
-        ("the time of a job", {"name": "a", "run_at": later}, "'run_at' of 'flow': did you mean 'run_at_ms'?"),
-        ("the name of a command", {"name": "a", "delayMs": 5}, "'delayMs' of 'flow': did you mean 'delayMS'?"),
+        ("a misspelled option of a job", {"name": "a", "delay": 5}, '"delay" of "flow": did you mean "delay_ms"?'),
+        ("the time of a job", {"name": "a", "run_at": later}, '"run_at" of "flow": did you mean "run_at_ms"?'),
+        ("the name of a command", {"name": "a", "delayMs": 5}, '"delayMs" of "flow": did you mean "delayMS"?'),
     ):
         error = raises(what, truce.Invalid, lambda: db.flow("flows", jobs=[job]))
         check(f"{what}: the message", text in str(error), error)
     error = raises("names of Python in a plain command", truce.Invalid,
                    lambda: db.commit_changes([{"truceFlow": "flows", "jobs": [{"name": "a", "delay_ms": 5}]}]))
-    check("its suggestion", "'delay_ms' of 'flow': did you mean 'delayMS'?" in str(error), error)
+    check("its suggestion", '"delay_ms" of "flow": did you mean "delayMS"?' in str(error), error)
     raises("an option twice", TypeError, lambda: db.flow("flows", jobs=[{"name": "a", "delay_ms": 5, "delayMS": 5}]))
     error = raises("entries without a value", truce.Invalid,
                    lambda: db.ledger_post("flows", id="t", entries=[{"account": "x", "amount": 1}, {"account": "y", "value": -1}]))
