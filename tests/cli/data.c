@@ -65,6 +65,33 @@ TEST(updates_take_pipelines_and_array_filters)
             "{\"$inc\": {\"a.$[big]\": 10}}", "--array-filters", "{}");
 }
 
+TEST(replaces_a_whole_document_only_with_the_option_for_it)
+{
+    static const char *const way =
+        "UPDATE must consist of operators such as $set, not \"age\": add "
+        "the operator, or --replace to replace the whole document";
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1, name: \"Ada\", age: 3}");
+    ANSWERS(2, "", way, "update", "s", "{_id: 1}", "{age: 4}");
+    ANSWERS(2, "", way, "update", "s", "{_id: 2}", "{age: 4}", "--upsert");
+    ANSWERS(2, "", way, "modify", "s", "{_id: 1}", "{age: 4}");
+    ANSWERS(2, "", "UPDATE must consist of operators such as $set: add --replace", "update", "s",
+            "{_id: 1}", "{}");
+    ANSWERS(0, "{\"_id\": 1, \"name\": \"Ada\", \"age\": 3}\n", NULL, "find", "s");
+    ANSWERS(2, "", "--replace needs a document without operators, not \"$set\"", "update", "s",
+            "{_id: 1}", "{$set: {age: 4}}", "--replace");
+    ANSWERS(2, "", "--replace needs a document, not an array of stages", "update", "s", "{_id: 1}",
+            "[{$set: {age: 4}}]", "--replace");
+    ANSWERS(0, "matched 1, modified 1\n", NULL, "update", "s", "{_id: 1}", "{age: 4}", "--replace");
+    ANSWERS(0, "{\"_id\": 1, \"age\": 4}\n", NULL, "modify", "s", "{_id: 1}", "{age: 5}",
+            "--replace");
+    ANSWERS(0, "matched 0, inserted 1\n", NULL, "update", "s", "{_id: 2}", "{age: 6}", "--upsert",
+            "--replace");
+    ANSWERS(0, "{\"_id\": 1, \"age\": 5}\n{\"_id\": 2, \"age\": 6}\n", NULL, "find", "s", "--sort",
+            "{_id: 1}");
+}
+
 TEST(suggests_the_nearest_name_for_a_mistyped_one)
 {
     const struct command *c;

@@ -39,7 +39,7 @@ static int modify_read_call(const struct cli *cli, struct modify *m)
     m->options.deadline_ms = cli->deadline_ms;
     if (m->removes == (cli->arguments[2] != NULL))
         return cli_usage(cli, "give either UPDATE or --remove%s", m->removes ? ", not both" : "");
-    return CLI_DONE;
+    return m->removes ? CLI_DONE : cli_update_check(cli, &m->update, m->options.pipeline);
 }
 
 static int modify_run(struct cli *cli)
@@ -77,7 +77,8 @@ static const struct cli_command cli_modify = {
     .arguments = "COLLECTION FILTER [UPDATE]",
     .summary = "find and change one document atomically, and print it",
     .help = "Prints the document before the change, or after it with --new. --sort selects the\n"
-            "document if several match. The exit code is 1 if nothing matched.",
+            "document if several match. UPDATE has the forms of truce update. The exit code is 1\n"
+            "if nothing matched.",
     .example =
         "truce insert jobs '{_id: 1, state: \"waiting\"}'\n"
         "truce modify jobs '{state: \"waiting\"}' '{$set: {state: \"taken\"}}' --sort '{_id: 1}' "
@@ -89,6 +90,7 @@ static const struct cli_command cli_modify = {
             {"new", 0, NULL, "print the document after the change, not before", false},
             {"remove", 0, NULL, "remove the document", false},
             {"upsert", 'u', NULL, "insert a document if nothing matches", false},
+            CLI_REPLACE_OPTION,
             {"array-filters", 0, "ARRAY", "conditions for $[name] in paths", false},
             CLI_HINT_OPTION,
             {"relaxed", 0, NULL, "do not wait for the disk", false},

@@ -45,6 +45,29 @@ bool cli_hint_read(const struct cli *cli, bson_t *hint)
     return true;
 }
 
+int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeline)
+{
+    bson_iter_t first;
+    const char *name =
+        bson_iter_init(&first, update) && bson_iter_next(&first) ? bson_iter_key(&first) : "";
+
+    if (!cli_flag(cli, "replace")) {
+        if (is_pipeline || *name == '$')
+            return CLI_DONE;
+        return cli_usage(cli,
+                         *name ? "UPDATE must consist of operators such as $set, not \"%s\": add "
+                                 "the operator, or --replace to replace the whole document"
+                               : "UPDATE must consist of operators such as $set%s: add --replace "
+                                 "to replace the whole document",
+                         name);
+    }
+    if (is_pipeline)
+        return cli_usage(cli, "--replace needs a document, not an array of stages");
+    if (*name == '$')
+        return cli_usage(cli, "--replace needs a document without operators, not \"%s\"", name);
+    return CLI_DONE;
+}
+
 static bool query_read_number(const struct cli *cli, const char *name, int64_t most,
                               int64_t *number)
 {

@@ -33,6 +33,10 @@
     {                                                                                              \
         "max", 0, "DOCUMENT", "key of the index of --hint before which to stop", false             \
     }
+#define CLI_REPLACE_OPTION                                                                         \
+    {                                                                                              \
+        "replace", 0, NULL, "UPDATE is a whole document that replaces the old one", false          \
+    }
 /* The options that cli_query_read reads. */
 #define CLI_FIND_OPTIONS                                                                           \
     CLI_SORT_OPTION, CLI_PROJECTION_OPTION, CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION,    \
@@ -57,6 +61,16 @@ void cli_query_release(struct cli_query *query);
 /* Reads --hint, an index name or a key pattern. `hint` is initialized, and empty if the option was
  * not given. */
 bool cli_hint_read(const struct cli *cli, bson_t *hint);
+
+/* Checks that UPDATE is a whole document with --replace, and otherwise consists of operators or
+ * stages, so that a forgotten $set does not remove the other fields. Prints the error. Returns
+ * CLI_DONE or CLI_USAGE. */
+int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeline);
+
+/* Prints a note if the collection of the call does not exist, with the nearest name that does. A
+ * command calls it only after it has found no document, so that others pay nothing for it. With
+ * --json, prints nothing. */
+void cli_note_missing_collection(const struct cli *cli);
 
 /* Returns the form that --canonical asks for. */
 enum json_form cli_form(const struct cli *cli);

@@ -44,7 +44,7 @@ static int cli_update_run(struct cli *cli)
     good &= cli_document_or_array(cli, cli_text(cli, "array-filters"), "--array-filters", &filters,
                                   &is_array);
     good &= cli_hint_read(cli, &hint);
-    if (!good)
+    if (!good || cli_update_check(cli, &update, options.pipeline))
         goto out;
     if (cli_text(cli, "array-filters")) {
         options.array_filters = &filters;
@@ -74,9 +74,9 @@ static const struct cli_command cli_update = {
     .arguments = "COLLECTION FILTER UPDATE",
     .summary = "update the first matching document, or all with --many",
     .help =
-        "UPDATE is a document of MongoDB's operators ({\"$set\": ...}), a replacement document,\n"
-        "or an array of aggregation stages. Exit code 1: nothing matched, and nothing was\n"
-        "inserted by --upsert.",
+        "UPDATE is a document of MongoDB's operators ({\"$set\": ...}), an array of aggregation\n"
+        "stages, or with --replace a whole document. Exit code 1: nothing matched, and nothing\n"
+        "was inserted by --upsert.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce update students '{_id: 1}' '{$inc: {year: 1}}'",
@@ -84,6 +84,7 @@ static const struct cli_command cli_update = {
         (const struct cli_option[]){
             {"many", 'm', NULL, "update every matching document", false},
             {"upsert", 'u', NULL, "insert a document if nothing matches", false},
+            CLI_REPLACE_OPTION,
             {"array-filters", 0, "ARRAY", "conditions for $[name] in paths", false},
             CLI_HINT_OPTION,
             {"relaxed", 0, NULL, "do not wait for the disk", false},
