@@ -92,6 +92,28 @@ TEST(replaces_a_whole_document_only_with_the_option_for_it)
             "{_id: 1}");
 }
 
+/* The note costs a list of the collections, so it is printed only if nothing was found. */
+TEST(notes_a_collection_that_does_not_exist)
+{
+#define NO_COLLECTION "truce: the store has no collection \"event\": did you mean \"events\"?\n"
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "events", "{_id: 1}");
+    ANSWERS(0, "", NO_COLLECTION, "find", "event");
+    ANSWERS(0, "0\n", NO_COLLECTION, "count", "event");
+    ANSWERS(0, "", NO_COLLECTION, "distinct", "event", "a");
+    ANSWERS(0, "", NO_COLLECTION, "export", "event");
+    ANSWERS(1, "matched 0, modified 0\n", NO_COLLECTION, "update", "event", "{}", "{$set: {a: 1}}");
+    ANSWERS(1, "", NO_COLLECTION, "modify", "event", "{}", "{$set: {a: 1}}");
+    ANSWERS(1, "removed 0\n", NO_COLLECTION, "delete", "event", "{}");
+    ANSWERS(0, "", "truce: the store has no collection \"xyzzy\"\n", "find", "xyzzy");
+    CHECK_TEXT("", RUN("find", "event", "--json")->err);
+    CHECK_TEXT("", RUN("find", "event", "--quiet")->err);
+    CHECK_TEXT("", RUN("find", "events", "{a: 1}")->err);
+    ANSWERS(0, "removed 1\n", NULL, "delete", "events", "{}");
+    CHECK_TEXT("", RUN("find", "events")->err);
+    CHECK_TEXT("", RUN("delete", "events", "{}")->err);
+}
+
 TEST(suggests_the_nearest_name_for_a_mistyped_one)
 {
     const struct command *c;

@@ -56,7 +56,7 @@ static int aggregate_run(struct cli *cli)
                                                  .allow_disk_use = query.options.allow_disk_use};
         truce_status status =
             truce_aggregate(cli->store, cli->arguments[0], &pipeline, &options, &cursor, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor, NULL);
     }
     bson_destroy(&pipeline);
     cli_query_release(&query);

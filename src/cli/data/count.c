@@ -21,6 +21,8 @@ static int count_run(struct cli *cli)
         } else {
             BSON_APPEND_INT64(&answer, "count", count);
             cli_answer(cli, &answer, "%" PRId64, count);
+            if (!count)
+                cli_note_missing_collection(cli);
         }
     }
     cli_query_release(&query);

@@ -26,6 +26,8 @@ static int delete_run(struct cli *cli)
         BSON_APPEND_INT64(&answer, "removed", result.removed);
         cli_answer(cli, &answer, "removed %" PRId64, result.removed);
         code = result.removed ? CLI_DONE : CLI_NO;
+        if (code)
+            cli_note_missing_collection(cli);
     }
     truce_write_result_release(&result);
 out:

@@ -43,6 +43,8 @@ static int distinct_run(struct cli *cli)
         cli_print(&answer, form);
     } else {
         print_values(&values, form);
+        if (bson_empty(&values))
+            cli_note_missing_collection(cli);
     }
 out:
     bson_destroy(&filter);

@@ -224,6 +224,8 @@ static int export_run(struct cli *cli)
         code = cli_error(cli, NULL, status, &error);
     if (!code)
         export_answer(&export);
+    if (!code && !export.count)
+        cli_note_missing_collection(cli);
     if (!code && export.to_file)
         cli_snapshot_report(cli, export.pinned);
     cli_query_release(&query);

@@ -9,6 +9,7 @@ static int find_run(struct cli *cli)
     truce_cursor *cursor = NULL;
     bson_error_t error;
     truce_status status;
+    bool any = false;
     int code = cli_query_read(cli, cli->arguments[1], &query);
 
     if (!code) {
@@ -16,7 +17,9 @@ static int find_run(struct cli *cli)
         query.options.show_record_id = cli_flag(cli, "records");
         status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
                             &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor, &any);
+        if (!code && !any)
+            cli_note_missing_collection(cli);
     }
     cli_query_release(&query);
     return code;

@@ -58,6 +58,8 @@ static int modify_run(struct cli *cli)
         code = status == TRUCE_NOT_FOUND ? CLI_NO
                : status                  ? cli_error(cli, NULL, status, &error)
                                          : CLI_DONE;
+        if (status == TRUCE_NOT_FOUND)
+            cli_note_missing_collection(cli);
         if (!status && !bson_empty(&document))
             cli_print(&document, cli_form(cli));
         truce_write_result_release(&result);

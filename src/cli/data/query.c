@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/nearest_word.h"
 #include "cli/core/operation_row.h"
 #include "cli/core/plain_output.h"
 
@@ -112,6 +113,31 @@ void cli_query_release(struct cli_query *query)
     bson_destroy(&query->max);
 }
 
+void cli_note_missing_collection(const struct cli *cli)
+{
+    struct nearest_word nearest = {.word = cli->arguments[0]};
+    char hint[NEAREST_WORD_HINT_MAX];
+    bson_t collections;
+    bson_iter_t at, name;
+    bool found;
+
+    /* The store of a rehearsal is empty. */
+    if (cli->json || cli->rehearsal)
+        return;
+    /* If the collections cannot be listed, the note is omitted. */
+    found = truce_collection_list(cli->store, &(truce_list_options){.unmeasured = true},
+                                  &collections, NULL) != TRUCE_OK;
+    for (bson_iter_init(&at, &collections); !found && bson_iter_next(&at);)
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name")) {
+            found = !strcmp(bson_iter_utf8(&name, NULL), nearest.word);
+            truce__nearest_word_offer(&nearest, bson_iter_utf8(&name, NULL));
+        }
+    if (!found)
+        cli_note(cli, "the store has no collection \"%s\"%s", nearest.word,
+                 truce__nearest_word_hint(&nearest, hint));
+    bson_destroy(&collections);
+}
+
 enum json_form cli_form(const struct cli *cli)
 {
     return cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
@@ -130,17 +156,24 @@ static bool print_one(const bson_t *document, const struct plain *plain, enum js
     return good;
 }
 
-int cli_print_cursor(const struct cli *cli, truce_cursor *cursor)
+int cli_print_cursor(const struct cli *cli, truce_cursor *cursor, bool *any)
 {
     struct plain *plain = cli_plain_new(cli, cli->arguments[0]);
     enum json_form form = cli_form(cli);
     const bson_t *document;
     bson_error_t error;
     truce_status status;
+    bool printed = false, good = true;
 
     do {
         status = truce_cursor_next(cursor, &document, &error);
-    } while (!status && document && print_one(document, plain, form));
+        if (!status && document) {
+            good = print_one(document, plain, form);
+            printed = true;
+        }
+    } while (!status && document && good);
+    if (any)
+        *any = printed;
     truce_cursor_close(cursor);
     cli_plain_free(plain);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;

@@ -75,7 +75,8 @@ void cli_note_missing_collection(const struct cli *cli);
 /* Returns the form that --canonical asks for. */
 enum json_form cli_form(const struct cli *cli);
 
-/* Prints the rest of a cursor and closes it. Prints an error, too. Returns the exit code. */
-int cli_print_cursor(const struct cli *cli, truce_cursor *cursor);
+/* Prints the rest of a cursor and closes it. Prints an error, too. Sets *any to whether it printed a
+ * document; `any` may be NULL. Returns the exit code. */
+int cli_print_cursor(const struct cli *cli, truce_cursor *cursor, bool *any);
 
 #endif

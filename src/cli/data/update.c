@@ -23,7 +23,10 @@ static int update_answer(const struct cli *cli, const truce_write_result *result
         cli_answer(cli, &document, "matched %" PRId64 ", modified %" PRId64, result->matched,
                    result->modified);
     bson_destroy(&document);
-    return result->matched || result->upserted ? CLI_DONE : CLI_NO;
+    if (result->matched || result->upserted)
+        return CLI_DONE;
+    cli_note_missing_collection(cli);
+    return CLI_NO;
 }
 
 static int cli_update_run(struct cli *cli)
