@@ -95,10 +95,10 @@
 /* The number of retries. */
 #define AGAIN_MAX 4
 /* The milliseconds for which a step waits for the lock. */
-#define TURN_MS 60000
+#define LOCK_WAIT_MS 60000
 /* The wait is divided into parts of this length. Between two parts, the thread checks whether the
  * store is being closed. */
-#define TURN_ONCE_MS 1000
+#define LOCK_WAIT_STEP_MS 1000
 
 struct checkpoint_op {
     /* Must be the first field: the writer passes a pointer to it. */
@@ -193,8 +193,9 @@ static truce_status checkpoint_run_alone(struct checkpointer *checkpointer, stru
     truce_status status = TRUCE_LOCKED;
 
     op->alone = true;
-    for (int ms = 0; ms < TURN_MS && !checkpoint_is_stopping(checkpointer); ms += TURN_ONCE_MS) {
-        op->deadline_ns = truce__clock_monotonic_ns() + TURN_ONCE_MS * INT64_C(1000000);
+    for (int ms = 0; ms < LOCK_WAIT_MS && !checkpoint_is_stopping(checkpointer);
+         ms += LOCK_WAIT_STEP_MS) {
+        op->deadline_ns = truce__clock_monotonic_ns() + LOCK_WAIT_STEP_MS * INT64_C(1000000);
         status = truce__writer_run(checkpointer->writer, op, NULL);
         if (status != TRUCE_LOCKED && status != TRUCE_TIMEOUT)
             return status;

@@ -649,10 +649,10 @@ static bool size_is_number(const char *text)
     return length && length < 10 && !text[length];
 }
 
-truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t *error)
+truce_status truce__cache_size(uint32_t requested_mb, uint64_t *bytes, bson_error_t *error)
 {
-    const char *set = asked_mb ? NULL : getenv("TRUCE_CACHE_MB");
-    uint64_t mb = asked_mb;
+    const char *set = requested_mb ? NULL : getenv("TRUCE_CACHE_MB");
+    uint64_t mb = requested_mb;
 
     *bytes = 0;
     if (set && *set && !size_is_number(set))
@@ -660,7 +660,7 @@ truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t 
                            "TRUCE_CACHE_MB is \"%s\": expected a number of megabytes", set);
     if (set && *set)
         mb = strtoull(set, NULL, 10);
-    else if (!asked_mb)
+    else if (!requested_mb)
         mb = usual_mb();
     if (mb < TRUCE_CACHE_MB_MIN || mb > TRUCE_CACHE_MB_MAX)
         return truce__fail(

@@ -104,9 +104,9 @@ void truce__cache_commit(struct cache *cache, uint64_t promised);
  * when the transaction has ended, before any caller learns of it. */
 void truce__cache_end(struct cache *cache, bool committed);
 
-/* Returns the memory that an open file uses for what it has read. `asked_mb` comes from the
+/* Returns the memory that an open file uses for what it has read. `requested_mb` comes from the
  * options. If it is 0, the function uses the environment, or a part of the machine's memory
  * (limits.h). Fails with INVALID if the size is out of bounds or TRUCE_CACHE_MB is not a number. */
-truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t *error);
+truce_status truce__cache_size(uint32_t requested_mb, uint64_t *bytes, bson_error_t *error);
 
 #endif

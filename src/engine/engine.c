@@ -483,7 +483,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     truce__durable_release(&made->durable);
     if (made->locked)
         truce__lock_close(&made->lock);
-    truce__fork_guard_gave_up();
+    truce__fork_guard_open_failed();
     free_engine(made);
     return status;
 }

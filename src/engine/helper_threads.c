@@ -211,7 +211,7 @@ bool truce__helpers_run(struct helpers *helpers, void (*run)(void *arg), void *a
     return found;
 }
 
-bool truce__helpers_go_on(struct helpers *helpers, struct helper_work *work)
+bool truce__helpers_may_continue(struct helpers *helpers, struct helper_work *work)
 {
     struct rusage usage;
 

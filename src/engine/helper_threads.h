@@ -59,6 +59,6 @@ struct helper_work {
 /* Returns whether a helper may continue. The helper calls this before each part of its work.
  * Returns false if there is more work than processors, or if other threads need the helper's
  * processor. In the second case no helper starts for a while. */
-bool truce__helpers_go_on(struct helpers *helpers, struct helper_work *work);
+bool truce__helpers_may_continue(struct helpers *helpers, struct helper_work *work);
 
 #endif

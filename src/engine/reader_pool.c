@@ -87,7 +87,7 @@ void truce__readers_release(struct readers *readers)
 
 /* ---- slots ---------------------------------------------------------------------------------- */
 
-static bool readers_take(struct reader *reader)
+static bool readers_take_slot(struct reader *reader)
 {
     unsigned free = 0;
 
@@ -95,12 +95,12 @@ static bool readers_take(struct reader *reader)
                                                    memory_order_relaxed);
 }
 
-static void readers_give(struct readers *readers, struct reader *reader)
+static void readers_free_slot(struct readers *readers, struct reader *reader)
 {
     atomic_store(&reader->taken, 0);
     if (atomic_load(&readers->waiters)) {
-        atomic_fetch_add(&readers->turn, 1);
-        truce__futex_wake(&readers->turn, INT32_MAX);
+        atomic_fetch_add(&readers->slot_freed, 1);
+        truce__futex_wake(&readers->slot_freed, INT32_MAX);
     }
 }
 
@@ -115,7 +115,7 @@ static struct reader *readers_find_free(struct readers *readers)
         for (unsigned i = 0; i < step; i++) {
             unsigned slot = row + (own + i) % step;
 
-            if (slot < READERS_MAX && readers_take(&readers->all[slot]))
+            if (slot < READERS_MAX && readers_take_slot(&readers->all[slot]))
                 return &readers->all[slot];
         }
     }
@@ -129,12 +129,12 @@ static struct reader *wait_for_free(struct readers *readers)
     struct reader *reader = readers_find_free(readers);
 
     while (!reader) {
-        unsigned seen = atomic_load(&readers->turn);
+        unsigned seen = atomic_load(&readers->slot_freed);
 
         atomic_fetch_add(&readers->waiters, 1);
         reader = readers_find_free(readers);
         if (!reader)
-            truce__futex_wait(&readers->turn, seen, INT64_C(1000000000));
+            truce__futex_wait(&readers->slot_freed, seen, INT64_C(1000000000));
         atomic_fetch_sub(&readers->waiters, 1);
         if (!reader)
             reader = readers_find_free(readers);
@@ -301,7 +301,7 @@ truce_status truce__readers_begin(struct readers *readers, bool early, struct re
 
     *reader = status ? NULL : found;
     if (status)
-        readers_give(readers, found);
+        readers_free_slot(readers, found);
     return status;
 }
 
@@ -310,7 +310,7 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
     truce__kv_snapshot_end(reader->kv);
     if (readers->read_only_reader)
         truce__read_only_end(readers->read_only_reader, &reader->pass);
-    readers_give(readers, reader);
+    readers_free_slot(readers, reader);
 }
 
 /* ---- connections that rest ------------------------------------------------------------------ */
@@ -326,7 +326,7 @@ bool truce__readers_rest(struct readers *readers, struct reader *reader)
         truce__readers_end(readers, reader);
     } else {
         atomic_store(&reader->rests, truce__kv_snapshot_rest(reader->kv));
-        readers_give(readers, reader);
+        readers_free_slot(readers, reader);
     }
     return frequent && !readers->read_only_reader && !atomic_exchange(&readers->frequent, true);
 }
@@ -339,11 +339,11 @@ static bool readers_wake_all(struct readers *readers)
     for (int i = 0; i < READERS_MAX; i++) {
         struct reader *reader = &readers->all[i];
 
-        if (!atomic_load(&reader->rests) || !readers_take(reader))
+        if (!atomic_load(&reader->rests) || !readers_take_slot(reader))
             continue;
         rested = true;
         readers_wake(reader);
-        readers_give(readers, reader);
+        readers_free_slot(readers, reader);
     }
     return rested;
 }
@@ -376,7 +376,7 @@ void truce__readers_detach(struct readers *readers, struct reader *reader, struc
     truce__kv_names(taken->kv, readers_name_table, taken);
     reader->kv = NULL;
     reader->catalog = NULL;
-    readers_give(readers, reader);
+    readers_free_slot(readers, reader);
 }
 
 static bool put_spare(struct readers *readers, struct kv *kv)
@@ -399,7 +399,7 @@ static void close_taken(struct reader *taken)
 
 void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home)
 {
-    bool mine = readers_take(home);
+    bool mine = readers_take_slot(home);
 
     /* A read-only reader closes the connection, which may not be valid for its next snapshot. */
     if (readers->read_only_reader) {
@@ -412,7 +412,7 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
         taken->kv = NULL;
     }
     if (mine)
-        readers_give(readers, home);
+        readers_free_slot(readers, home);
     if (taken->kv && !put_spare(readers, taken->kv))
         close_taken(taken);
     truce__catalog_release(taken->catalog);
@@ -427,34 +427,34 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
 /* Takes the slot, or waits until it is free. Returns false after the deadline. */
 static bool take_or_wait(struct readers *readers, struct reader *reader, int64_t deadline_ns)
 {
-    while (!readers_take(reader)) {
+    while (!readers_take_slot(reader)) {
         int64_t left = deadline_ns - truce__clock_monotonic_ns();
-        unsigned seen = atomic_load(&readers->turn);
+        unsigned seen = atomic_load(&readers->slot_freed);
 
         if (left <= 0)
             return false;
         atomic_fetch_add(&readers->waiters, 1);
         if (atomic_load(&reader->taken))
-            truce__futex_wait(&readers->turn, seen, left);
+            truce__futex_wait(&readers->slot_freed, seen, left);
         atomic_fetch_sub(&readers->waiters, 1);
     }
     return true;
 }
 
 /* Frees the slots before `end`. */
-static void give_all(struct readers *readers, int end)
+static void readers_free_all(struct readers *readers, int end)
 {
     for (int i = 0; i < end; i++)
         atomic_store(&readers->all[i].taken, 0);
-    atomic_fetch_add(&readers->turn, 1);
-    truce__futex_wake(&readers->turn, INT32_MAX);
+    atomic_fetch_add(&readers->slot_freed, 1);
+    truce__futex_wake(&readers->slot_freed, INT32_MAX);
 }
 
 bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns)
 {
     for (int i = 0; i < READERS_MAX; i++) {
         if (!take_or_wait(readers, &readers->all[i], deadline_ns)) {
-            give_all(readers, i);
+            readers_free_all(readers, i);
             return false;
         }
         /* Invariant 6. */
@@ -465,5 +465,5 @@ bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns)
 
 void truce__readers_open_gate(struct readers *readers)
 {
-    give_all(readers, READERS_MAX);
+    readers_free_all(readers, READERS_MAX);
 }

@@ -56,7 +56,7 @@ struct readers {
     /* The number of processors, at most READERS_MAX. A row of the pool has as many slots. */
     unsigned processors;
     /* A futex that changes when a slot becomes free while a thread waits. */
-    atomic_uint turn;
+    atomic_uint slot_freed;
     /* The number of threads that wait for a slot. */
     atomic_uint waiters;
     /* The time of the last check of the files, in milliseconds (file_identity.h). */

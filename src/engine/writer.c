@@ -360,30 +360,31 @@ static int64_t first_deadline(const struct write_op *group)
     return first_ns;
 }
 
-enum turn {
-    /* The lock is not held, and the group is in the queue again. */
-    NO_TURN,
+enum publish_outcome {
+    /* The lock is not held, and the group is in the queue, or returns to it. */
+    GROUP_QUEUED,
     /* This process holds the lock. */
-    OUR_TURN,
+    LOCK_ACQUIRED,
     /* Another process has executed the group, or the outcome is unknown. The operations have their
      * results. */
-    DONE_THERE
+    GROUP_FINISHED
 };
 
 /* Called when this process has acquired the lock while its group was published. Withdraws the group
- * and returns OUR_TURN, with the lock. If the group cannot be withdrawn, another process has taken
- * it, and has replied since or died while it held the lock. Then settles the records of dead
+ * and returns LOCK_ACQUIRED, with the lock. If the group cannot be withdrawn, another process has
+ * taken it, and has replied since or died while it held the lock. Then settles the records of dead
  * processes, sets `*settled` if this succeeded, and releases the lock. */
-static enum turn group_check_records(struct writer *writer, struct write_op *group, bool *settled)
+static enum publish_outcome group_check_records(struct writer *writer, struct write_op *group,
+                                                bool *settled)
 {
     bson_error_t ignored;
 
     if (truce__records_withdraw(&writer->combine.records))
-        return OUR_TURN;
+        return LOCK_ACQUIRED;
     *settled = !writer_check_locked(writer, group, &ignored);
     if (*settled)
         writer_unlock(writer);
-    return NO_TURN;
+    return GROUP_QUEUED;
 }
 
 /* Fails the operations of a group with UNKNOWN, because the process that took the group has stalled
@@ -399,7 +400,8 @@ static void leave_unknown(struct write_op *group)
 
 /* Waits while the group is published, until one of these holds: another process has executed or
  * returned it, its deadline has passed, or this process has the lock. */
-static enum turn wait_published(struct writer *writer, struct write_op *group, uint64_t *promise)
+static enum publish_outcome wait_published(struct writer *writer, struct write_op *group,
+                                           uint64_t *promise)
 {
     struct records *records = &writer->combine.records;
     int64_t until_ns = first_deadline(group);
@@ -415,35 +417,35 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
         switch (state) {
         case RECORD_ANSWERED:
             truce__combine_report(&writer->combine, group, promise);
-            return DONE_THERE;
+            return GROUP_FINISHED;
         case RECORD_RETURNED:
             truce__combine_take_back(&writer->combine);
-            return NO_TURN;
+            return GROUP_QUEUED;
         /* The record is gone, because another program truncated the lock file. */
         case RECORD_FREE:
             leave_unknown(group);
-            return DONE_THERE;
+            return GROUP_FINISHED;
         case RECORD_PUBLISHED:
             if (over && truce__records_withdraw(records))
-                return NO_TURN;
+                return GROUP_QUEUED;
             break;
         case RECORD_TAKEN:
             if (left < -STOPPED_NS) {
                 leave_unknown(group);
-                return DONE_THERE;
+                return GROUP_FINISHED;
             }
             break;
         }
         status = tries ? truce__lock_try(writer->lock) : TRUCE_LOCKED;
         if (!status) {
-            if (group_check_records(writer, group, &settled) == OUR_TURN)
-                return OUR_TURN;
+            if (group_check_records(writer, group, &settled) == LOCK_ACQUIRED)
+                return LOCK_ACQUIRED;
             tries = !settled;
             continue;
         }
         if (status != TRUCE_LOCKED && truce__records_withdraw(records))
             /* The caller then waits for the lock, and gets the error from that call. */
-            return NO_TURN;
+            return GROUP_QUEUED;
         truce__records_sleep(records, state, PUBLISHED_NAP_NS);
         tries = true;
     }
@@ -463,29 +465,29 @@ static void finish_committed(struct writer *writer, struct write_op *group, stru
 
 /* Publishes the operations at the head of the queue, unless the lock is free, and waits for
  * them. */
-static enum turn writer_publish(struct writer *writer, struct write_op *op)
+static enum publish_outcome writer_publish(struct writer *writer, struct write_op *op)
 {
     struct write_op *group;
     uint64_t promise = 0;
-    enum turn turn = NO_TURN;
+    enum publish_outcome outcome = GROUP_QUEUED;
     truce_status status;
 
     if (op->alone || !writer_may_delegate(writer) || !truce__combine_wanted(&writer->combine))
-        return NO_TURN;
+        return GROUP_QUEUED;
     status = truce__lock_try(writer->lock);
     if (status != TRUCE_LOCKED)
-        return status ? NO_TURN : OUR_TURN;
+        return status ? GROUP_QUEUED : LOCK_ACQUIRED;
     group = take_to_publish(writer);
     if (!group)
-        return NO_TURN;
+        return GROUP_QUEUED;
     truce_assert(group == op);
     if (truce__combine_publish(&writer->combine, is_relaxed(group)))
-        turn = wait_published(writer, group, &promise);
-    if (turn == DONE_THERE)
+        outcome = wait_published(writer, group, &promise);
+    if (outcome == GROUP_FINISHED)
         finish_committed(writer, group, op, promise);
     else
         writer_put_back(writer, group);
-    return turn;
+    return outcome;
 }
 
 /* ---- leading -------------------------------------------------------------------------------- */
@@ -530,13 +532,13 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
 
 static truce_status writer_lead(struct writer *writer, struct write_op *op)
 {
-    enum turn turn = writer_publish(writer, op);
+    enum publish_outcome outcome = writer_publish(writer, op);
     truce_status status;
 
-    if (turn == DONE_THERE)
+    if (outcome == GROUP_FINISHED)
         return op->status;
-    status = turn == OUR_TURN ? writer_check_locked(writer, op, &op->error)
-                              : writer_acquire_lock(writer, op);
+    status = outcome == LOCK_ACQUIRED ? writer_check_locked(writer, op, &op->error)
+                                      : writer_acquire_lock(writer, op);
     return status ? writer_give_up(writer, op, status) : lead_group(writer, op);
 }
 

@@ -87,13 +87,13 @@ TEST(starts_no_helper_if_each_processor_has_a_call)
     processors = CPU_COUNT(&set);
     for (long i = 0; i < processors; i++) {
         CHECK(truce__helpers_any(helpers));
-        CHECK(truce__helpers_go_on(helpers, &work));
+        CHECK(truce__helpers_may_continue(helpers, &work));
         truce__helpers_enter(helpers);
     }
     CHECK(!truce__helpers_any(helpers));
-    CHECK(truce__helpers_go_on(helpers, &work));
+    CHECK(truce__helpers_may_continue(helpers, &work));
     truce__helpers_enter(helpers);
-    CHECK(!truce__helpers_go_on(helpers, &work)); /* it takes one from a call */
+    CHECK(!truce__helpers_may_continue(helpers, &work)); /* it takes one from a call */
     truce__helpers_leave(helpers);
     CHECK(!truce__helpers_any(helpers));
     truce__helpers_leave(helpers);
@@ -132,7 +132,7 @@ TEST(ends_a_helper_on_a_wanted_processor_and_pauses_helping)
 
         while (truce__clock_monotonic_ns() < part_ns)
             ;
-        more = truce__helpers_go_on(helpers, &work);
+        more = truce__helpers_may_continue(helpers, &work);
     }
     CHECK(!more);
     CHECK(!truce__helpers_any(helpers));

@@ -260,7 +260,7 @@ static size_t list_pins(struct pin_facts *pins, size_t room)
 
 TEST(shows_the_pins_of_a_process_to_all_until_it_ends)
 {
-    struct pin_facts pins[PIN_HOMES];
+    struct pin_facts pins[PIN_SLOTS];
     int ready[2], status;
     char byte;
     pid_t child;
@@ -281,14 +281,14 @@ TEST(shows_the_pins_of_a_process_to_all_until_it_ends)
             pause();
     }
     CHECK(read(ready[0], &byte, 1) == 1);
-    CHECK_INT(list_pins(pins, PIN_HOMES), ==, 1);
+    CHECK_INT(list_pins(pins, PIN_SLOTS), ==, 1);
     CHECK_INT(pins[0].process, ==, child);
     CHECK_INT(pins[0].count, ==, 2);
     CHECK_INT(pins[0].unlimited, ==, 1);
     CHECK_INT(pins[0].log_behind, >, 100000);
     kill(child, SIGKILL);
     CHECK(waitpid(child, &status, 0) == child);
-    CHECK_INT(list_pins(pins, PIN_HOMES), ==, 0);
+    CHECK_INT(list_pins(pins, PIN_SLOTS), ==, 0);
     close(ready[0]);
     close(ready[1]);
 }
@@ -335,9 +335,9 @@ TEST(keeps_the_log_until_the_snapshot_ends)
     reads(view, TRUCE_OK);
     truce_store_close(view);
     for (int round = 1; round < 20 && log_bytes() > 0; round++) {
-        struct pin_facts pins[PIN_HOMES];
+        struct pin_facts pins[PIN_SLOTS];
 
-        CHECK_INT(list_pins(pins, PIN_HOMES), ==, 0);
+        CHECK_INT(list_pins(pins, PIN_SLOTS), ==, 0);
         write_much(round);
         if (log_bytes() <= kept) /* it restarted, and is overwritten */
             break;

@@ -1177,23 +1177,23 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
                         .cut = BSON_INITIALIZER,
                         .clear = BSON_INITIALIZER,
                         .most = (size_t)before->len + after->len + 64};
-    bool said = diff_is_expressible(old, new);
+    bool expressed = diff_is_expressible(old, new);
     bson_t set = BSON_INITIALIZER;
 
     walk.set = &set;
-    if (said)
+    if (expressed)
         diff_document(&walk, old, new);
-    said = said && !walk.too_long;
+    expressed = expressed && !walk.too_long;
     bson_init(diff);
-    if (said) {
+    if (expressed) {
         BSON_APPEND_DOCUMENT(diff, "updatedFields", &set);
         BSON_APPEND_ARRAY(diff, "removedFields", &walk.gone);
         BSON_APPEND_ARRAY(diff, "truncatedArrays", &walk.cut);
         if (!bson_empty(&walk.clear))
             BSON_APPEND_DOCUMENT(diff, "disambiguatedPaths", &walk.clear);
     }
-    said = said && diff->len <= TRUCE_DOCUMENT_BYTES_MAX - 64 * 1024;
-    if (!said)
+    expressed = expressed && diff->len <= TRUCE_DOCUMENT_BYTES_MAX - 64 * 1024;
+    if (!expressed)
         bson_reinit(diff);
     bson_destroy(&set);
     bson_destroy(&walk.gone);
@@ -1201,5 +1201,5 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
     bson_destroy(&walk.clear);
     truce__buffer_release(&walk.marks);
     truce__buffer_release(&walk.path);
-    return said;
+    return expressed;
 }

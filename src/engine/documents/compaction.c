@@ -327,8 +327,8 @@ static truce_status compaction_begin(struct compaction *compaction, bson_error_t
 /* Reports the reads that began before something that is in the log by now. */
 static void report_reads(const struct lock *lock, truce_compact_report *report)
 {
-    struct pin_facts pins[PIN_HOMES];
-    size_t count = truce__pins_list(lock, pins, PIN_HOMES);
+    struct pin_facts pins[PIN_SLOTS];
+    size_t count = truce__pins_list(lock, pins, PIN_SLOTS);
     int64_t since_ms = INT64_MAX;
 
     for (size_t i = 0; i < count; i++) {

@@ -78,7 +78,7 @@ static bool are_all(const struct conditions *conditions, const struct match_node
     return conditions->count == root->children_count;
 }
 
-static bool says_all(const struct candidate *candidate, const struct condition *condition)
+static bool is_covered(const struct candidate *candidate, const struct condition *condition)
 {
     if (!condition->bounded || condition->numbered || !truce__plan_is_exact(condition->node))
         return false;
@@ -99,7 +99,7 @@ bool truce__plan_covers(const struct candidate *candidate, const struct conditio
     if (!are_all(conditions, root))
         return false;
     for (uint32_t i = 0; i < conditions->count; i++) {
-        if (!says_all(candidate, &conditions->items[i]))
+        if (!is_covered(candidate, &conditions->items[i]))
             return false;
     }
     return true;

@@ -73,7 +73,7 @@ struct integrity {
 
 /* Takes steps from the budget. Returns false when the time has expired, which ends the
  * examination. */
-static bool integrity_goes_on(struct integrity *examine, uint32_t steps)
+static bool integrity_continues(struct integrity *examine, uint32_t steps)
 {
     if (!examine->over)
         examine->over = truce__budget_spend(&examine->budget, steps, &examine->why);
@@ -156,7 +156,7 @@ static void integrity_keys(struct integrity *examine, uint32_t number, int64_t r
     if (examine->keys.multikey_fields & ~index->multikey_fields)
         found->arrays = true;
     for (uint32_t i = 0;
-         i < examine->keys.count && !found->unread && integrity_goes_on(examine, STEPS_OF_KEY);
+         i < examine->keys.count && !found->unread && integrity_continues(examine, STEPS_OF_KEY);
          i++) {
         status = truce__kv_key_find(examine->reader->kv, index->id,
                                     integrity_key_at(&examine->keys, i), row, NULL);
@@ -189,7 +189,8 @@ static void integrity_documents(struct integrity *examine)
     cursor.raw = true;
     while (!status) {
         status = truce__kv_cursor_next(&cursor, &error);
-        if (status || !integrity_goes_on(examine, 1 + (uint32_t)(cursor.body.size / BYTES_OF_STEP)))
+        if (status ||
+            !integrity_continues(examine, 1 + (uint32_t)(cursor.body.size / BYTES_OF_STEP)))
             break;
         if (!truce__document_sound(cursor.body.data, cursor.body.size)) {
             report_row(examine, cursor.row);
@@ -225,7 +226,7 @@ static void integrity_entries(struct integrity *examine, uint32_t number)
 
     while (!status) {
         status = truce__kv_cursor_next(&cursor, NULL);
-        if (status || !integrity_goes_on(examine, STEPS_OF_ENTRY))
+        if (status || !integrity_continues(examine, STEPS_OF_ENTRY))
             break;
         if (index->spec.unique && found->entries && last.size == cursor.key.size &&
             !memcmp(last.bytes, cursor.key.data, cursor.key.size))
@@ -391,7 +392,7 @@ static void report_index(struct integrity *examine, const struct work *work, boo
          repaired = false;
     char text[200];
 
-    if (work->wrong && repairs && !unread && integrity_goes_on(examine, 1)) {
+    if (work->wrong && repairs && !unread && integrity_continues(examine, 1)) {
         bson_error_t why;
         truce_status status =
             integrity_rebuild(examine->engine, &examine->budget, work->collection, work->id, &why);

@@ -87,8 +87,6 @@ struct condition {
     /* The innermost $elemMatch that contains the condition, if the condition is about a field of
      * its own, or NULL. */
     const struct match_node *element;
-    /* The number of parts of the path. */
-    uint32_t number;
     /* Whether a part of the path is a number. */
     bool numbered;
     /* Whether the condition has bounds. */

@@ -113,7 +113,7 @@ struct reading {
 };
 
 /* Releases one holder of the shared state. The last one frees it. */
-static void ahead_let_go(struct ahead *ahead)
+static void ahead_release(struct ahead *ahead)
 {
     bool last;
 
@@ -201,7 +201,7 @@ struct packed {
 
 /* Packs a match into the slice. Returns false if the slice is full or the walk has ended; the slice
  * then ends before the row. */
-static bool put_aside(const struct found *found, void *arg)
+static bool slice_pack(const struct found *found, void *arg)
 {
     struct reading *reading = arg;
     struct slice *slice = &reading->slice;
@@ -228,7 +228,7 @@ static void ahead_read_slice(struct reading *reading, struct kv *kv)
     scan->positioned = true;
     scan->row = slice->after;
     slice->done = slice->upto;
-    status = truce__scan_rows(scan, kv, slice->upto, put_aside, reading, &slice->beyond, NULL);
+    status = truce__scan_rows(scan, kv, slice->upto, slice_pack, reading, &slice->beyond, NULL);
     if (status)
         slice->done = scan->row;
     slice->examined = scan->documents_examined - before;
@@ -267,7 +267,7 @@ static void ahead_read_slices(struct ahead *ahead, struct snapshot *snapshot,
     struct reader *reader;
     truce_status status = TRUCE_OK;
 
-    while (!status && truce__helpers_go_on(ahead->helpers, &work) &&
+    while (!status && truce__helpers_may_continue(ahead->helpers, &work) &&
            claim_or_wait(ahead, reading)) {
         status = truce__snapshot_enter(snapshot, &reader, NULL);
         if (!status) {
@@ -304,7 +304,7 @@ static void read_ahead_help(void *arg)
     truce__helpers_take_back(ahead->helpers, &reading.slice.found);
     truce__match_free(match);
     truce__arena_release(&arena);
-    ahead_let_go(ahead);
+    ahead_release(ahead);
     bson_free(helper);
 }
 
@@ -326,7 +326,7 @@ static bool ahead_take_one(const struct found *found, void *arg)
 }
 
 /* Passes the rows of a slice after slice->done directly to the caller. */
-static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error_t *error)
+static truce_status pass_rows(struct walk *walk, struct slice *slice, bson_error_t *error)
 {
     struct query *query = walk->query;
     int64_t before = query->scan.documents_examined;
@@ -345,7 +345,7 @@ static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error
 
 /* Passes the matches of a slice that was read ahead to the caller of the walk, and takes the steps
  * of the helper from the budget of the call. */
-static truce_status give_found(struct walk *walk, const struct slice *slice, bson_error_t *error)
+static truce_status pass_found(struct walk *walk, const struct slice *slice, bson_error_t *error)
 {
     struct query *query = walk->query;
     const uint8_t *at = slice->found.bytes, *end = at + slice->found.size;
@@ -436,10 +436,10 @@ static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part pa
     if (part == PART_FOUND) {
         /* The slice belongs to the caller of the walk until it is passed on. */
         slice = slice_of(ahead, ahead->given);
-        status = give_found(walk, slice, error);
+        status = pass_found(walk, slice, error);
     }
     if (!status && !walk->enough && slice->done < slice->upto)
-        status = give_rows(walk, slice, error);
+        status = pass_rows(walk, slice, error);
     if (!status && !walk->enough)
         note_given(ahead, slice);
     return status;
@@ -550,7 +550,7 @@ static bool request_helper(struct ahead *ahead)
         return true;
     truce__snapshot_release(snapshot);
     bson_free(helper);
-    ahead_let_go(ahead);
+    ahead_release(ahead);
     return false;
 }
 
@@ -586,7 +586,7 @@ static truce_status request_helpers(struct query *query, struct ahead **ahead, b
     if (asked)
         *ahead = made;
     else
-        ahead_let_go(made);
+        ahead_release(made);
     return status;
 }
 
@@ -607,7 +607,7 @@ static truce_status try_with_help(struct walk *walk, bson_error_t *error)
     __atomic_store_n(&ahead->over, 1, __ATOMIC_RELAXED);
     pthread_cond_broadcast(&ahead->change);
     pthread_mutex_unlock(&ahead->mutex);
-    ahead_let_go(ahead);
+    ahead_release(ahead);
     return status;
 }
 

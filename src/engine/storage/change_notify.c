@@ -49,7 +49,7 @@ static uint32_t notify_now_ms(void)
     return (uint32_t)(truce__clock_monotonic_ns() / 1000000);
 }
 
-static void say_watched(struct lock *lock)
+static void announce_watch(struct lock *lock)
 {
     atomic_store(&lock->page->watched_until, notify_now_ms() + WATCHED_MS);
 }
@@ -160,7 +160,7 @@ truce_status truce__notify_wait(struct lock *lock, const char *collection, uint6
         if (left <= 0)
             return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
                                collection, timeout_ms);
-        say_watched(lock);
+        announce_watch(lock);
         truce__futex_wait_shared(counter, seen, left < nap ? left : nap);
         nap = nap < SLEEP_NS_MAX / 2 ? nap * 2 : SLEEP_NS_MAX;
         if (atomic_load(counter) == seen)

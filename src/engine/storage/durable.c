@@ -203,9 +203,9 @@ static truce_status durable_sync_log(struct durable *durable, bson_error_t *erro
  * seen the new state. */
 static void durable_report(struct durable *durable, uint64_t sync, int waiters_max)
 {
-    atomic_fetch_add(&durable->rounds[sync % 2], 1);
+    atomic_fetch_add(&durable->sync_changes[sync % 2], 1);
     if (atomic_load(&durable->sleepers[sync % 2]))
-        truce__futex_wake(&durable->rounds[sync % 2], waiters_max);
+        truce__futex_wake(&durable->sync_changes[sync % 2], waiters_max);
 }
 
 /* Runs one sync. Called with the mutex locked; unlocks it during the sync. Afterwards it wakes the
@@ -232,12 +232,12 @@ static truce_status sync_once(struct durable *durable, bson_error_t *error)
 /* Waits while another sync runs. Called with the mutex locked; unlocks it while it waits. */
 static void wait_for_sync(struct durable *durable, uint64_t sync)
 {
-    atomic_uint *round = &durable->rounds[sync % 2];
-    unsigned seen = atomic_load(round);
+    atomic_uint *change = &durable->sync_changes[sync % 2];
+    unsigned seen = atomic_load(change);
 
     atomic_fetch_add(&durable->sleepers[sync % 2], 1);
     pthread_mutex_unlock(&durable->mutex);
-    truce__futex_wait(round, seen, SYNC_NS);
+    truce__futex_wait(change, seen, SYNC_NS);
     pthread_mutex_lock(&durable->mutex);
     atomic_fetch_sub(&durable->sleepers[sync % 2], 1);
 }

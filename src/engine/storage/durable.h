@@ -32,7 +32,7 @@ struct durable {
     uint64_t begun, ended;
     /* A futex for syncs with even numbers, and one for syncs with odd numbers. It changes when such
      * a sync has ended or is to begin. */
-    atomic_uint rounds[2];
+    atomic_uint sync_changes[2];
     /* The number of threads that sleep on each futex or are about to sleep. */
     atomic_uint sleepers[2];
 };

@@ -287,7 +287,7 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  *     log, index       device, inode number, and birth time of the two files at the last opening
  *     log_salts        the generation of the log: changes each time that the log begins again
  *     log_least        the number of frames of that generation after the last commit, at least
- *     log_turn_end_ns  when a writer last released the lock (wall clock)
+ *     log_released_ns  when a writer last released the lock (wall clock)
  *
  *     names      each name leads to the recorded file, and the index has its size    any thread
  *     content    the last frame that the index counts is in the log: its salts and its running
@@ -430,7 +430,7 @@ static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bo
 static bool is_log_as_left(const struct lock *lock)
 {
     const struct lock_page *page = lock->page;
-    int64_t ended_ns = atomic_load(&page->log_turn_end_ns), modified_ns;
+    int64_t ended_ns = atomic_load(&page->log_released_ns), modified_ns;
     int64_t idle_ns = path_identity_now_ns(CLOCK_REALTIME) - ended_ns;
 
     return atomic_load(&page->log_writing) || !atomic_load(&page->log_known) ||
@@ -461,7 +461,7 @@ void truce__log_identity_before_unlock(struct lock *lock)
 {
     struct lock_page *page = lock->page;
 
-    atomic_store(&page->log_turn_end_ns, path_identity_now_ns(CLOCK_REALTIME));
+    atomic_store(&page->log_released_ns, path_identity_now_ns(CLOCK_REALTIME));
     atomic_store(&page->log_writing, false);
 }
 

@@ -53,8 +53,8 @@ struct open_file {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /* The descriptors that are closed in a forked child. */
-static int *kept;
-static size_t kept_count, kept_room;
+static int *descriptors;
+static size_t descriptors_count, descriptors_room;
 /* The files that are open, or that a parent had open. */
 static struct open_file *files;
 static size_t files_count, files_room;
@@ -114,9 +114,9 @@ static void fork_guard_end_fork(void)
 
 static void fork_guard_in_child(void)
 {
-    for (size_t i = 0; i < kept_count; i++)
-        close(kept[i]);
-    kept_count = 0;
+    for (size_t i = 0; i < descriptors_count; i++)
+        close(descriptors[i]);
+    descriptors_count = 0;
     for (size_t i = 0; i < files_count; i++)
         files[i].inherited = true;
     stuck = stuck || !calm;
@@ -152,12 +152,12 @@ int truce__fork_guard_open(const char *path, int flags, unsigned mode)
     pthread_mutex_lock(&mutex);
     file = above_standard(open(path, flags | O_CLOEXEC, mode));
     why = errno;
-    if (kept_count == kept_room) {
-        kept_room = kept_room ? 2 * kept_room : 16;
-        kept = bson_realloc(kept, kept_room * sizeof *kept);
+    if (descriptors_count == descriptors_room) {
+        descriptors_room = descriptors_room ? 2 * descriptors_room : 16;
+        descriptors = bson_realloc(descriptors, descriptors_room * sizeof *descriptors);
     }
     if (file >= 0)
-        kept[kept_count++] = file;
+        descriptors[descriptors_count++] = file;
     pthread_mutex_unlock(&mutex);
     errno = why;
     return file;
@@ -168,10 +168,10 @@ void truce__fork_guard_close(int descriptor)
     size_t i = 0;
 
     pthread_mutex_lock(&mutex);
-    while (i < kept_count && kept[i] != descriptor)
+    while (i < descriptors_count && descriptors[i] != descriptor)
         i++;
-    if (i < kept_count)
-        kept[i] = kept[--kept_count];
+    if (i < descriptors_count)
+        descriptors[i] = descriptors[--descriptors_count];
     close(descriptor);
     pthread_mutex_unlock(&mutex);
 }
@@ -231,7 +231,7 @@ void truce__fork_guard_opening(void)
     pthread_mutex_unlock(&mutex);
 }
 
-void truce__fork_guard_gave_up(void)
+void truce__fork_guard_open_failed(void)
 {
     pthread_mutex_lock(&mutex);
     truce_assert(openings > 0);

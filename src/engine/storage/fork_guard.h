@@ -26,7 +26,7 @@ bool truce__fork_guard_has_open(const struct file_id *id);
 /* Announces that SQLite is about to open a database. The same thread then calls one of the next
  * two. */
 void truce__fork_guard_opening(void);
-void truce__fork_guard_gave_up(void);
+void truce__fork_guard_open_failed(void);
 /* Notes that the file is open. Forked children are refused this file from then on, until
  * truce__fork_guard_closed was called as often. */
 void truce__fork_guard_opened(const struct file_id *id);

@@ -17,12 +17,12 @@
 struct pins {
     /* The lock file. If it has no page (on read-only media), nothing is published. */
     struct lock *lock;
-    /* The claim of the home, or -1 if the store has none, because it had no long read yet or no
-     * home was free. */
+    /* The claim of the slot, or -1 if the store has none, because it had no long read yet or no
+     * slot was free. */
     int claim;
-    /* The home in the shared page. */
-    struct lock_pin *home;
-    /* Whether claiming a home was tried. */
+    /* The slot in the shared page. */
+    struct lock_pin *slot;
+    /* Whether claiming a slot was tried. */
     bool tried;
 };
 

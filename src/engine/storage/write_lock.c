@@ -12,9 +12,9 @@
  * acquired without the turnstile. SQLite's busy handler sleeps and retries without such a rule, so
  * under load a process can wait for seconds.
  *
- *     free --turnstile, lock--> held --unlock, turn + 1, wake--> free
+ *     free --turnstile, lock--> held --unlock, releases + 1, wake--> free
  *
- * A blocking fcntl() has no deadline. Therefore a waiter tries, sleeps on the futex `turn`, and
+ * A blocking fcntl() has no deadline. Therefore a waiter tries, sleeps on the futex `releases`, and
  * tries again. A holder that dies releases the lock without a wake-up, so no waiter sleeps longer
  * than NAP_NS. Before it sleeps, each waiter announces for twice that time that it waits. A count
  * of waiters would stay too high forever if one of them is killed.
@@ -70,9 +70,9 @@ static bool has_waiters(const struct lock *lock)
 
 static void wake_waiters(const struct lock *lock)
 {
-    atomic_fetch_add(&lock->page->turn, 1);
+    atomic_fetch_add(&lock->page->releases, 1);
     if (has_waiters(lock))
-        truce__futex_wake_shared(&lock->page->turn, INT32_MAX);
+        truce__futex_wake_shared(&lock->page->releases, INT32_MAX);
 }
 
 /* Releases a byte of the lock file and wakes the waiters. If the file system refuses the release
@@ -101,7 +101,7 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
     if (taken)
         return true;
     while (!taken) {
-        unsigned seen = atomic_load(&page->turn);
+        unsigned seen = atomic_load(&page->releases);
         int64_t left;
 
         atomic_store(&page->waited_until, truce__clock_monotonic_ns() + WAITED_NS);
@@ -112,7 +112,7 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
         errno = truce__lock_interrupted(lock) ? ECANCELED : EAGAIN;
         if (left <= 0 || errno == ECANCELED)
             break;
-        truce__futex_wait_shared(&page->turn, seen, left < NAP_NS ? left : NAP_NS);
+        truce__futex_wait_shared(&page->releases, seen, left < NAP_NS ? left : NAP_NS);
     }
     return taken;
 }

@@ -25,13 +25,13 @@
 /* The claim of the process that makes a checkpoint. Smaller numbers belong to indexes that are
  * being built (catalog.c). */
 #define LOCK_CHECKPOINT (INT64_C(1) << 48)
-/* The first of the PIN_HOMES claims of stores with long reads (snapshot_pins.c). */
+/* The first of the PIN_SLOTS claims of stores with long reads (snapshot_pins.c). */
 #define LOCK_PINS (LOCK_CHECKPOINT + 1)
 
-#define PIN_HOMES 64
+#define PIN_SLOTS 64
 
 /* The first of the RECORDS claims of records (published_records.c). */
-#define LOCK_RECORDS (LOCK_PINS + PIN_HOMES)
+#define LOCK_RECORDS (LOCK_PINS + PIN_SLOTS)
 /* The claim of the process that archives the store (log_archive.c). */
 #define LOCK_ARCHIVE (LOCK_RECORDS + 64)
 
@@ -124,15 +124,15 @@ struct lock_page {
     atomic_bool log_writing;
     /* The wall clock time in nanoseconds at which a writer last released the lock. The log was not
      * modified later. */
-    atomic_llong log_turn_end_ns;
+    atomic_llong log_released_ns;
     /* The number of times that the log's time of modification was wrong while its content was
      * right. */
     atomic_uint log_times_wrong;
     /* The number of times that the lock was released: a futex on which waiting threads sleep. */
-    atomic_uint turn;
+    atomic_uint releases;
     /* The time until which a thread may sleep on one of `changes` (change_notify.c). */
     atomic_uint watched_until;
-    /* The monotonic time in nanoseconds until which a thread may sleep on `turn`. */
+    /* The monotonic time in nanoseconds until which a thread may sleep on `releases`. */
     atomic_llong waited_until;
     /* The process that holds the lock, or 0. */
     atomic_int holder;
@@ -167,7 +167,7 @@ struct lock_page {
     atomic_uint log_pages;
     /* The number of pages that were ever written to the WAL. */
     atomic_ullong log_written;
-    struct lock_pin pins[PIN_HOMES];
+    struct lock_pin pins[PIN_SLOTS];
     /* A bit for each record whose write waits for the holder of the lock. */
     atomic_ullong published;
     /* A bit for each record that the holder of the lock has taken (published_records.c). */

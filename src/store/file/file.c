@@ -137,8 +137,8 @@ static void put_directory(bson_t *facts, const char *path)
 /* Appends the readers that pin the log, and the bytes written since the oldest of them began. */
 static void append_pins(bson_t *facts, const struct lock *lock)
 {
-    struct pin_facts pins[PIN_HOMES];
-    size_t count = truce__pins_list(lock, pins, PIN_HOMES);
+    struct pin_facts pins[PIN_SLOTS];
+    size_t count = truce__pins_list(lock, pins, PIN_SLOTS);
     bson_t list, pin;
     char key[24];
 
