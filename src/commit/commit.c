@@ -903,8 +903,8 @@ void truce__commit_queries_forget(truce_commit *commit)
         commit->answers = answer->next;
         end_answer(answer);
     }
-    truce_store_close(commit->asked);
-    commit->asked = NULL;
+    truce_store_close(commit->query_overlay);
+    commit->query_overlay = NULL;
 }
 
 /* ---- access to queries ----------------------------------------------------------------------- */
@@ -956,7 +956,7 @@ static truce_status find_held(const truce_commit *commit, const char *collection
     truce_status status;
 
     BCON_APPEND(&held, "_intent", "{", "$exists", BCON_BOOL(true), "}");
-    status = truce_find_one(commit->asked, collection, &held, NULL, document, error);
+    status = truce_find_one(commit->query_overlay, collection, &held, NULL, document, error);
     bson_destroy(&held);
     return status;
 }
@@ -966,7 +966,7 @@ static truce_status open_snapshot(truce_commit *commit, bson_error_t *error)
     const struct overlay_options options = {0};
 
     truce__commit_queries_forget(commit);
-    return truce__overlay_open(commit->store, &options, &commit->asked, error);
+    return truce__overlay_open(commit->store, &options, &commit->query_overlay, error);
 }
 
 /* Checks whether the snapshot of the queries has a held document. Sets *free if it has none.
@@ -994,7 +994,7 @@ static truce_status queries_check_held(truce_commit *commit, const char *collect
  * the collection in it; if a later query finds such a document, the try fails with CONFLICT. */
 static truce_status find_snapshot(truce_commit *commit, const char *collection, bson_error_t *error)
 {
-    bool first = !commit->asked, free = false;
+    bool first = !commit->query_overlay, free = false;
     truce_status status = queries_make_index(commit, collection, error);
 
     commit->worker.waits = 0;
@@ -1034,7 +1034,7 @@ static truce_status write_own(truce_commit *commit, struct entry *entry, bool co
     if (comes && !entry->after_found)
         return TRUCE_OK;
     truce__filter_id(&entry->id, &filter);
-    status = truce_bulk(commit->asked, &write, 1, NULL, &outcome, error);
+    status = truce_bulk(commit->query_overlay, &write, 1, NULL, &outcome, error);
     truce_write_result_release(&outcome.result);
     bson_destroy(&filter);
     return status;
@@ -1076,7 +1076,7 @@ static truce_status queries_open_cursor(truce_commit *commit, const char *collec
      * fails. */
     if (status)
         return commit_fail(commit, status, &why, error);
-    status = truce_find(commit->asked, collection, filter, options, &under, error);
+    status = truce_find(commit->query_overlay, collection, filter, options, &under, error);
     if (!status)
         *cursor = make_answer(commit, under);
     return status;
@@ -1179,14 +1179,14 @@ static truce_status commit_run_native(truce_commit *commit, bson_error_t *error)
 static bool is_all_that_was_taken(const truce_commit *commit)
 {
     return commit->owner && commit->count == 1 && commit->entries[0]->prepared &&
-           !truce__commit_is_kept(commit) && commit_comparable(commit);
+           !truce__commit_has_document(commit) && commit_comparable(commit);
 }
 
 /* Chooses the mechanism and applies the commit. */
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
-    bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && commit_comparable(commit) &&
-                !commit->owner && !commit->asked;
+    bool fast = commit->count == 1 && !truce__commit_has_document(commit) &&
+                commit_comparable(commit) && !commit->owner && !commit->query_overlay;
     truce_status status = prepare_keys(commit, fast, error);
 
     if (status)

@@ -66,7 +66,7 @@ struct truce_commit {
 
     /* The transaction that the queries of this try read, with what they read, or NULL before the
      * first query. The commit owns it. */
-    truce_store *asked;
+    truce_store *query_overlay;
     /* The first open cursor of the queries, or NULL. */
     struct answer *answers;
 
@@ -202,7 +202,7 @@ static inline void truce__commit_report_earlier(const truce_commit *commit, bool
 }
 
 /* Returns whether the commit has a document of its own, for its key or its input. */
-static inline bool truce__commit_is_kept(const truce_commit *commit)
+static inline bool truce__commit_has_document(const truce_commit *commit)
 {
     return commit->options.key || commit->options.input;
 }

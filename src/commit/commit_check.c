@@ -825,16 +825,16 @@ static void report_forks(struct inspector *by, const bson_t *group)
         return;
     id = *bson_iter_value(&target);
     finding.id = &id;
-    for (int round = 0; round < 2; round++) {
+    for (int pass = 0; pass < 2; pass++) {
         if (!bson_iter_init_find(&iter, group, "commits") || !bson_iter_recurse(&iter, &commits))
             return;
         while (bson_iter_next(&commits)) {
             if (!BSON_ITER_HOLDS_OID(&commits))
                 continue;
             finding.commit = bson_iter_oid(&commits);
-            if (round == 0 && (!first || bson_oid_compare(finding.commit, first) < 0))
+            if (pass == 0 && (!first || bson_oid_compare(finding.commit, first) < 0))
                 first = finding.commit;
-            else if (round == 1 && !bson_oid_equal(finding.commit, first))
+            else if (pass == 1 && !bson_oid_equal(finding.commit, first))
                 truce__check_report(by->check, &finding, false);
         }
     }

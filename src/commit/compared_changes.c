@@ -301,7 +301,7 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
     bson_t old, new;
     struct diff parts;
     truce_status status = TRUCE_OK;
-    bool said;
+    bool expressed;
 
     bson_init(diff);
     status = truce__check_required(before, "document before", error);
@@ -315,13 +315,13 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
             "the two documents have different _ids: a diff needs two versions of one document");
     without_own_fields(before, &old);
     without_own_fields(after, &new);
-    said = truce__diff(truce__value_document(&old), truce__value_document(&new), &parts);
-    if (said)
+    expressed = truce__diff(truce__value_document(&old), truce__value_document(&new), &parts);
+    if (expressed)
         changes_append_pairs(&parts, diff);
     else
-        said =
+        expressed =
             changes_append_fields(truce__value_document(&old), truce__value_document(&new), diff);
-    if (!said)
+    if (!expressed)
         status = truce__fail(
             TRUCE_INVALID, error,
             "a diff cannot name a changed field, because the name has a dot or begins with a "

@@ -62,7 +62,7 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
                                const bson_t *input, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
-    bson_t request = BSON_INITIALIZER, empty = BSON_INITIALIZER, standing;
+    bson_t request = BSON_INITIALIZER, empty = BSON_INITIALIZER, stored;
     truce_status status;
 
     if (!key || !key[0] || !name || !name[0])
@@ -82,11 +82,11 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
     /* A request with this key may be stored already. The stored request decides about the
      * result. */
     if (status == TRUCE_DUPLICATE || status == TRUCE_UNKNOWN) {
-        truce_status found = truce_request_state(store, key, &standing, error);
+        truce_status found = truce_request_state(store, key, &stored, error);
 
         if (!found)
-            status = request_compare(&standing, name, input ? input : &empty, key, error);
-        bson_destroy(&standing);
+            status = request_compare(&stored, name, input ? input : &empty, key, error);
+        bson_destroy(&stored);
     }
     bson_destroy(&request);
     bson_destroy(&empty);
@@ -197,10 +197,10 @@ static const truce_request_handler *handler_of(const bson_t *request,
 
 /* Runs the handler of one stored request in a commit. If the handler fails, stores the reason and
  * the time of the next attempt. */
-static truce_status request_take_turn(truce_store *store, const bson_t *request,
-                                      const truce_request_handler *handlers, size_t count,
-                                      const truce_commit_options *options,
-                                      truce_request_report *report, bson_error_t *error)
+static truce_status request_execute(truce_store *store, const bson_t *request,
+                                    const truce_request_handler *handlers, size_t count,
+                                    const truce_commit_options *options,
+                                    truce_request_report *report, bson_error_t *error)
 {
     struct request_run run = {.handler = handler_of(request, handlers, count), .request = request};
     bson_error_t why = {0};
@@ -292,8 +292,8 @@ truce_status truce_request_run(truce_store *store, const truce_request_handler *
     status = request_gather(store, room, requests, &count, error);
     for (uint32_t i = 0; i < count; i++) {
         if (!status)
-            status = request_take_turn(store, requests[i], handlers, handlers_count, options,
-                                       report, error);
+            status = request_execute(store, requests[i], handlers, handlers_count, options, report,
+                                     error);
         bson_destroy(requests[i]);
     }
     bson_free(requests);

@@ -367,7 +367,7 @@ static void native_make_plan(const truce_commit *commit, struct plan *plan)
 {
     if (commit->owner)
         plan_done(plan, commit);
-    else if (truce__commit_is_kept(commit))
+    else if (truce__commit_has_document(commit))
         plan_record(plan, commit);
     for (enum write_order order = WRITE_REMOVE; order < WRITE_ORDERS; order++) {
         for (uint32_t i = 0; i < commit->count; i++) {
@@ -433,7 +433,7 @@ static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson
 /* Returns whether a query check failed; the store reports that with the first write (CN8). */
 static bool is_of_a_query(const truce_commit *commit, const truce_write_outcome *outcome)
 {
-    return commit->asked && outcome->status == TRUCE_CONFLICT &&
+    return commit->query_overlay && outcome->status == TRUCE_CONFLICT &&
            outcome->error.code == CODE_WRITE_CONFLICT;
 }
 
@@ -575,8 +575,8 @@ static truce_status native_send(truce_commit *commit, bool *again, bson_error_t 
     struct truce_read_checks checks = {0};
 
     native_make_plan(commit, &plan);
-    if (commit->asked) {
-        truce__overlay_checks(commit->asked, &checks);
+    if (commit->query_overlay) {
+        truce__overlay_checks(commit->query_overlay, &checks);
         options.checks = &checks;
     }
     if (plan.count > 0) {
@@ -600,7 +600,7 @@ static truce_status native_send(truce_commit *commit, bool *again, bson_error_t 
 
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
 {
-    truce_status status = truce__commit_is_kept(commit)
+    truce_status status = truce__commit_has_document(commit)
                               ? truce__metadata_ensure_commits(commit->store, error)
                               : TRUCE_OK;
 

@@ -84,14 +84,14 @@ truce_status truce__validator_pass(truce_store *store, const truce_write *write,
                                    bson_error_t *error)
 {
     bson_error_t caught = {0}, refusal = {0};
-    truce_write past = *write;
+    truce_write retry = *write;
     truce_status status = truce_bulk(store, write, 1, options, outcome, &caught);
 
     if (truce__validator_refused(status, &caught)) {
         refusal = caught;
-        past.options.unvalidated = true;
+        retry.options.unvalidated = true;
         truce_write_result_release(&outcome->result);
-        status = truce_bulk(store, &past, 1, options, outcome, &caught);
+        status = truce_bulk(store, &retry, 1, options, outcome, &caught);
     }
     return validators_answer(status, &refusal, &caught, error);
 }
@@ -102,15 +102,15 @@ truce_status truce__validator_pass_modify(truce_store *store, const char *collec
                                           bson_error_t *error)
 {
     bson_error_t caught = {0}, refusal = {0};
-    truce_modify_options past = *options;
+    truce_modify_options retry = *options;
     truce_status status =
         truce_find_and_modify(store, collection, filter, update, options, document, NULL, &caught);
 
     if (truce__validator_refused(status, &caught)) {
         refusal = caught;
-        past.unvalidated = true;
+        retry.unvalidated = true;
         bson_destroy(document);
-        status = truce_find_and_modify(store, collection, filter, update, &past, document, NULL,
+        status = truce_find_and_modify(store, collection, filter, update, &retry, document, NULL,
                                        &caught);
     }
     return validators_answer(status, &refusal, &caught, error);

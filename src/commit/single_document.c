@@ -117,11 +117,12 @@ static truce_status single_send(truce_commit *commit, const struct entry *entry,
     return status;
 }
 
-enum verdict { TOOK, AS_READ, OTHERWISE };
+enum write_effect { WRITE_APPLIED, WRITE_NOT_APPLIED, WRITE_UNKNOWN };
 
 /* Finds out what became of a write without a reply. */
 static truce_status single_check(truce_commit *commit, const struct entry *entry,
-                                 const bson_oid_t *rev, enum verdict *verdict, bson_error_t *error)
+                                 const bson_oid_t *rev, enum write_effect *effect,
+                                 bson_error_t *error)
 {
     struct token token;
     bson_t document, now;
@@ -129,16 +130,16 @@ static truce_status single_check(truce_commit *commit, const struct entry *entry
                                         : truce__journal_read(&commit->worker, entry->collection,
                                                               &entry->id, &document, error);
 
-    *verdict = OTHERWISE;
+    *effect = WRITE_UNKNOWN;
     single_read_current(commit, entry, &now);
     if (!status || status == TRUCE_NOT_FOUND)
         status = truce__token_of(status ? NULL : &document, &token, error);
     if (!status && token.has_rev && bson_oid_equal(&token.rev, rev))
-        *verdict = TOOK;
+        *effect = WRITE_APPLIED;
     else if (!status && token.found && entry->token.found && bson_equal(&document, &now))
         /* The write did not take effect, so it is sent again (CF1). An insert is never sent again
          * (CF2). */
-        *verdict = AS_READ;
+        *effect = WRITE_NOT_APPLIED;
     bson_destroy(&now);
     bson_destroy(&document);
     return status;
@@ -173,7 +174,7 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
     bson_error_t why = {0};
 
     for (;;) {
-        enum verdict verdict = OTHERWISE;
+        enum write_effect effect = WRITE_UNKNOWN;
         truce_status status = single_send(commit, entry, &commit->id, took, error);
 
         if (!truce__unanswered(status) && (*took || !unanswered))
@@ -182,11 +183,11 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
         silent = silent || status != TRUCE_IO;
         if (status == TRUCE_IO && error)
             why = *error;
-        if (single_check(commit, entry, &commit->id, &verdict, error) || verdict == OTHERWISE)
+        if (single_check(commit, entry, &commit->id, &effect, error) || effect == WRITE_UNKNOWN)
             return silent ? single_unknown(entry, error) : single_failed(&why, error);
-        if (verdict == AS_READ && status == TRUCE_DUPLICATE)
+        if (effect == WRITE_NOT_APPLIED && status == TRUCE_DUPLICATE)
             return single_unknown(entry, error); /* CF5 */
-        if (verdict == TOOK) {
+        if (effect == WRITE_APPLIED) {
             *took = true;
             return TRUCE_OK;
         }

@@ -135,7 +135,7 @@ static void transact_unlock(truce_commit *commit)
 /* Acquires the lock of the document on which the commit lost, so that the next try can begin
  * without a pause. Returns false if the commit does not hold the lock afterward. A commit that lost
  * although it held the lock releases it: the writer that won does not use the queue. */
-static bool is_called(truce_commit *commit)
+static bool transact_lock_lost_document(truce_commit *commit)
 {
     bool had = commit->lock.held && commit->lock.stripe == commit->lost_stripe;
 
@@ -157,7 +157,7 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
 
     COUNT(reruns);
     commit->worker.waits = tried < 5 ? tried : 5;
-    if (!over && !is_called(commit) && tried > 0)
+    if (!over && !transact_lock_lost_document(commit) && tried > 0)
         over = truce__worker_wait(&commit->worker, "the documents", &waiting) != TRUCE_OK;
     return over ? out_of_time(error) : TRUCE_OK;
 }

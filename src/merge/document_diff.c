@@ -120,20 +120,20 @@ bool truce__diff(struct value before, struct value after, struct diff *diff)
 {
     struct walk walk = {.diff = diff};
     struct aligned aligned;
-    bool said;
+    bool expressed;
 
     bson_init(&diff->set);
     bson_init(&diff->unset);
     bson_init(&diff->old);
-    said = diff_align_fields(&walk, before, after, &aligned) &&
-           merge_patch_diff_documents(&walk, 0, &aligned);
-    if (!said) {
+    expressed = diff_align_fields(&walk, before, after, &aligned) &&
+                merge_patch_diff_documents(&walk, 0, &aligned);
+    if (!expressed) {
         bson_reinit(&diff->set);
         bson_reinit(&diff->unset);
         bson_reinit(&diff->old);
     }
     truce__arena_release(&walk.arena);
-    return said;
+    return expressed;
 }
 
 void truce__diff_release(struct diff *diff)
