@@ -89,7 +89,7 @@ static int standing(const struct case_of *c, int name)
     return best;
 }
 
-static enum set_verdict verdict_of(const struct case_of *c, int name, int seq, bool add)
+static enum set_decision decision_of(const struct case_of *c, int name, int seq, bool add)
 {
     int rank = seq * 2 + add, there = standing(c, name);
 
@@ -172,9 +172,9 @@ static void merge_at_random(const truce_set *set, struct random *random,
 {
     size_t count = 1 + truce__random_below(random, truce__random_below(random, 2) ? 3 : WINNERS);
     const struct set_operation *winners[WINNERS];
-    enum set_verdict verdicts[WINNERS];
+    enum set_decision decisions[WINNERS];
     struct set_merge merge = {
-        .scratch = scratch, .winners = winners, .count = count, .verdicts = verdicts};
+        .scratch = scratch, .winners = winners, .count = count, .decisions = decisions};
     bson_t document = BSON_INITIALIZER, key = BSON_INITIALIZER;
     struct given given[WINNERS];
     struct case_of before, after;
@@ -199,12 +199,12 @@ static void merge_at_random(const truce_set *set, struct random *random,
     for (size_t i = 0; i < count; i++) {
         const struct set_rank *rank = &winners[i]->rank;
         int name = (first + (int)i) % NAMES;
-        enum set_verdict verdict = verdict_of(&before, name, (int)rank->seq, rank->add);
+        enum set_decision decision = decision_of(&before, name, (int)rank->seq, rank->add);
 
-        CHECK_INT(verdicts[i], ==, verdict);
-        if (verdict == SET_OPEN)
+        CHECK_INT(decisions[i], ==, decision);
+        if (decision == SET_OPEN)
             apply(&after, name, (int)rank->seq, rank->add);
-        changed = changed || verdict == SET_OPEN;
+        changed = changed || decision == SET_OPEN;
     }
     CHECK_INT(merge.changed, ==, changed);
     check_change(&before, &after, &merge);

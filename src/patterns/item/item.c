@@ -468,8 +468,8 @@ static truce_status item_run_alone(const struct item_call *call, truce_item_resu
     truce_status status = TRUCE_OK;
 
     truce__worker_init(&run.worker, call->item->store, call->item->deadline_ms);
-    for (int round = 0; !status && !run.settled; round++) {
-        if (round > 1)
+    for (int attempt = 0; !status && !run.settled; attempt++) {
+        if (attempt > 1)
             status = truce__worker_wait(&run.worker, "the document", &why);
         if (!status)
             status = try_direct(&run, &why);

@@ -99,10 +99,10 @@ static truce_status convert_one(struct conversion *conversion, const bson_value_
     truce_status status = TRUCE_OK;
     bool done = false;
 
-    for (int round = 0; !status && !done; round++) {
+    for (int attempt = 0; !status && !done; attempt++) {
         bson_t document;
 
-        if (round)
+        if (attempt)
             status = truce__worker_wait(&conversion->worker, "a document", error);
         if (status)
             return status;

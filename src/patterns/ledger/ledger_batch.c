@@ -560,7 +560,7 @@ static truce_status ledger_batch_failed(struct ledger_batch *batch, uint32_t pos
 static truce_status ledger_batch_confirm_some(struct ledger_batch *batch, uint32_t *at, bool *gone,
                                               bson_error_t *error)
 {
-    struct ledger_known *asked[CONFIRM_ACCOUNTS];
+    struct ledger_known *confirmed[CONFIRM_ACCOUNTS];
     struct ledger_documents found = {0};
     bson_t filter = BSON_INITIALIZER, list = BSON_INITIALIZER;
     struct array either = {.to = &list};
@@ -577,13 +577,13 @@ static truce_status ledger_batch_confirm_some(struct ledger_batch *batch, uint32
                        "seqId", BCON_INT64(known->root), "}", "}");
         truce__array_add_document(&either, one);
         bson_destroy(one);
-        asked[count++] = known;
+        confirmed[count++] = known;
     }
     BSON_APPEND_ARRAY(&filter, "$or", &list);
     if (count)
         status = truce__ledger_fetch_filter(&batch->plan.reader, &filter, NULL, 0, &found, error);
     for (uint32_t i = 0; !status && i < count; i++)
-        *gone |= !truce__ledger_numbered(&found, asked[i]->account, asked[i]->root);
+        *gone |= !truce__ledger_numbered(&found, confirmed[i]->account, confirmed[i]->root);
     truce__ledger_documents_release(&found);
     bson_destroy(&filter);
     bson_destroy(&list);
@@ -694,7 +694,7 @@ static truce_status ledger_batch_send(struct ledger_batch *batch, bson_error_t *
     return status;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static bool ledger_batch_all_settled(const struct ledger_batch *batch)
 {

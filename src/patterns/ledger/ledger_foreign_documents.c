@@ -604,7 +604,7 @@ static truce_status move_to_end(struct foreign *run, const bson_t *document, enu
     return status;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static int64_t foreign_first_number(const bson_t *document)
 {

@@ -383,7 +383,7 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     if (!commit && ending->kind == END_DONE)
         status = job_settle(ending->job, false, status);
     if (!status && commit)
-        ending->job->said = ends[ending->kind];
+        ending->job->staged = ends[ending->kind];
     else if (!status)
         truce__job_ended(ending->job, ends[ending->kind]);
     return status;

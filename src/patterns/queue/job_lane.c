@@ -213,16 +213,16 @@ static truce_status lane_add_waiting(struct lane *lane, const bson_oid_t *job, b
     return status;
 }
 
-truce_status truce__lane_enter(truce_commit *commit, const char *queue, const struct job_lane *said,
-                               const bson_oid_t *job, bool *waits, int64_t *begin_ms,
-                               bson_error_t *error)
+truce_status truce__lane_enter(truce_commit *commit, const char *queue,
+                               const struct job_lane *given, const bson_oid_t *job, bool *waits,
+                               int64_t *begin_ms, bson_error_t *error)
 {
     struct lane lane;
-    truce_status status = lane_read(&lane, commit, queue, said->name, error);
+    truce_status status = lane_read(&lane, commit, queue, given->name, error);
 
-    lane.width = said->width;
-    lane.rate.rate = said->rate;
-    lane.rate.per_ms = said->per_ms;
+    lane.width = given->width;
+    lane.rate.rate = given->rate;
+    lane.rate.per_ms = given->per_ms;
     *begin_ms = 0;
     *waits = lane_waits(&lane) || lane.out >= lane.width;
     if (!status && *waits)
@@ -311,14 +311,14 @@ truce_status truce__lane_leave(truce_commit *commit, const char *queue, const ch
 truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t *wait_ms,
                                bson_error_t *error)
 {
-    struct job_lane said;
+    struct job_lane given;
     struct lane lane;
     truce_status status;
 
     *wait_ms = 0;
-    if (!truce__job_lane(job, &said) || !said.rate)
+    if (!truce__job_lane(job, &given) || !given.rate)
         return TRUCE_OK;
-    status = lane_read(&lane, commit, truce__field_text(job, "queue"), said.name, error);
+    status = lane_read(&lane, commit, truce__field_text(job, "queue"), given.name, error);
     if (!status && lane.stored && lane.rate.rate) {
         *wait_ms = truce__rate_wait_ms(&lane.rate);
         if (*wait_ms)

@@ -31,10 +31,10 @@ struct waiting {
     /* The length of the sleep or the wait in ms, or -1 for no limit. */
     int64_t ms;
     bson_t event;
-    bool came, set_aside;
+    bool came, suspended;
 };
 
-/* ---- setting aside --------------------------------------------------------------------------- */
+/* ---- suspending ------------------------------------------------------------------------------ */
 
 static bool wait_until(const bson_t *document, const char *field, const char *name,
                        int64_t *until_ms)
@@ -66,9 +66,9 @@ static truce_status wait_write_until(const struct waiting *waiting, truce_commit
 }
 
 /* Delays the job until `until_ms` without counting the attempt, and stores that time in `field`. */
-static truce_status wait_set_aside(struct waiting *waiting, truce_commit *commit,
-                                   const bson_t *document, const char *field, int64_t until_ms,
-                                   bson_error_t *error)
+static truce_status wait_suspend(struct waiting *waiting, truce_commit *commit,
+                                 const bson_t *document, const char *field, int64_t until_ms,
+                                 bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER;
     truce_status status;
@@ -77,7 +77,7 @@ static truce_status wait_set_aside(struct waiting *waiting, truce_commit *commit
     status = truce__job_transition(commit, document, &update, error);
     if (!status)
         status = wait_write_until(waiting, commit, field, until_ms, error);
-    waiting->set_aside = true;
+    waiting->suspended = true;
     bson_destroy(&update);
     return status;
 }
@@ -101,7 +101,7 @@ static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
 static truce_status wait_finish(const struct waiting *waiting, truce_status status,
                                 bson_error_t *error)
 {
-    if (status || !waiting->set_aside)
+    if (status || !waiting->suspended)
         return status;
     truce__job_ended(waiting->job, JOB_SNOOZED);
     return truce__fail(
@@ -120,11 +120,11 @@ static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *erro
     int64_t until_ms;
     truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
 
-    waiting->set_aside = false;
+    waiting->suspended = false;
     if (!status && !wait_until(&document, "steps", waiting->name, &until_ms))
         until_ms = wait_end_of(waiting);
     if (!status && truce__clock_wall_ms() < until_ms)
-        status = wait_set_aside(waiting, commit, &document, "steps", until_ms, error);
+        status = wait_suspend(waiting, commit, &document, "steps", until_ms, error);
     bson_destroy(&document);
     return status;
 }
@@ -197,13 +197,13 @@ static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error
     int64_t until_ms;
     truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
 
-    waiting->set_aside = waiting->came = false;
+    waiting->suspended = waiting->came = false;
     if (status || wait_is_over(&document, waiting->name) || wait_find_event(waiting, &document))
         goto out;
     if (!wait_until(&document, "waits", waiting->name, &until_ms))
         until_ms = wait_end_of(waiting);
     if (truce__clock_wall_ms() < until_ms)
-        status = wait_set_aside(waiting, commit, &document, "waits", until_ms, error);
+        status = wait_suspend(waiting, commit, &document, "waits", until_ms, error);
     else
         status = wait_write_over(waiting, commit, error);
 out:

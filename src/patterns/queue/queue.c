@@ -177,8 +177,8 @@ static void queue_forget(truce_queue *queue)
     atomic_bool *const flags[] = {&queue->paused, &queue->limited, &queue->laned,
                                   &queue->linked, &queue->quiet,   &queue->due_more};
     atomic_int_fast64_t *const times[] = {&queue->due_ms,     &queue->promoted_ns,
-                                          &queue->rescued_ns, &queue->asked_ns,
-                                          &queue->fired_ns,   &queue->went_on_ns};
+                                          &queue->rescued_ns, &queue->settings_ns,
+                                          &queue->fired_ns,   &queue->continued_ns};
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         atomic_store(flags[i], false);
@@ -253,7 +253,7 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
             break;
         status = i < 4 ? TRUCE_OK : status;
     }
-    atomic_store(&queue->asked_ns, 0);
+    atomic_store(&queue->settings_ns, 0);
     bson_destroy(filter);
     bson_destroy(&update);
     return status;

@@ -54,7 +54,7 @@ struct truce_queue {
     atomic_int_fast64_t due_ms;
     /* When a claim last promoted jobs, looked for expired leases, read the settings, fired cron
      * lines, and continued workflows (monotonic, ns). */
-    atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns, went_on_ns;
+    atomic_int_fast64_t promoted_ns, rescued_ns, settings_ns, fired_ns, continued_ns;
     /* The ends of leases from which the next passes continue: for leases that have ended, and for
      * leases that end too late (job_lease.c). */
     atomic_int_fast64_t ended_at_ms, far_at_ms;
@@ -87,10 +87,10 @@ struct truce_job {
     /* The end that a call has stored and that the store has acknowledged. */
     enum job_end ended;
     /* The end that the caller has added to a commit of its own. The commit may still fail. */
-    enum job_end said;
+    enum job_end staged;
     /* The job was cancelled or lost, or the pool gave it up. */
     atomic_bool cancelled;
-    /* When the store was last asked whether the job was cancelled, by the monotonic clock. */
+    /* When the store was last checked for a cancellation of the job, by the monotonic clock. */
     atomic_int_fast64_t checked_ns;
 };
 
@@ -232,8 +232,8 @@ truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
 
 /* ---- queue_weights.c ------------------------------------------------------------------------- */
 
-/* Draws a source by the weights, from those that are not marked in `asked`. At least one is not. */
-size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const bool *asked);
+/* Draws a source by the weights, from those that are not marked in `tried`. At least one is not. */
+size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const bool *tried);
 
 /* ---- queue_claim.c --------------------------------------------------------------------------- */
 
@@ -306,9 +306,9 @@ truce_status truce__job_transition(truce_commit *commit, const bson_t *job, cons
 
 /* Enters a job into its lane, in the commit that adds the job. Sets *waits if the job must wait for
  * earlier ones; otherwise it may begin at *begin_ms. */
-truce_status truce__lane_enter(truce_commit *commit, const char *queue, const struct job_lane *said,
-                               const bson_oid_t *job, bool *waits, int64_t *begin_ms,
-                               bson_error_t *error);
+truce_status truce__lane_enter(truce_commit *commit, const char *queue,
+                               const struct job_lane *given, const bson_oid_t *job, bool *waits,
+                               int64_t *begin_ms, bson_error_t *error);
 /* Removes an ending job from its lane, in the commit of the end. */
 truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
                                bson_error_t *error);

@@ -403,9 +403,9 @@ static void job_append_content(bson_t *job, const bson_t *payload, const truce_j
         BSON_APPEND_ARRAY(job, "tags", options->tags);
 }
 
-static int64_t value_or_default(int64_t said, int64_t otherwise)
+static int64_t value_or_default(int64_t given, int64_t otherwise)
 {
-    return said ? said : otherwise;
+    return given ? given : otherwise;
 }
 
 /* Appends how long the job is kept in each state; default values are omitted. */

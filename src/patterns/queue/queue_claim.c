@@ -980,7 +980,7 @@ static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bs
     int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
     truce_status status = TRUCE_OK;
 
-    if (claim_is_time(&queue->asked_ns, SETTINGS_MS))
+    if (claim_is_time(&queue->settings_ns, SETTINGS_MS))
         status = claim_read_settings(queue, error);
     if (!status &&
         (claim_is_time(&queue->promoted_ns, PROMOTE_MS) || idle || atomic_load(&queue->due_more)))
@@ -992,7 +992,7 @@ static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bs
         status = truce__queue_rescue_some(queue, error);
     if (!status && idle && reads_are_cheap(queue))
         status = claim_find_due(queue, error);
-    if (!status && idle && claim_is_time(&queue->went_on_ns, RESCUE_MS))
+    if (!status && idle && claim_is_time(&queue->continued_ns, RESCUE_MS))
         status = truce__workflow_resume_some(queue, error);
     return status;
 }

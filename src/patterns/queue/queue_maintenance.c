@@ -532,7 +532,7 @@ static truce_status queue_check_blocked(struct check *check, bson_error_t *error
 
 /* ---- jobs that wait in a lane ---------------------------------------------------------------- */
 
-struct turning {
+struct lane_repair {
     bson_value_t id;
     bool repaired;
 };
@@ -540,18 +540,18 @@ struct turning {
 /* Lets a waiting job enter its lane again. The first such job creates the lane. */
 static truce_status lane_repair_entry(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct turning *turning = arg;
+    struct lane_repair *repair = arg;
     int64_t now_ms = truce__clock_wall_ms();
     bson_t job, update = BSON_INITIALIZER, set;
-    truce_status status = truce_commit_read(commit, QUEUE, &turning->id, &job, error);
+    truce_status status = truce_commit_read(commit, QUEUE, &repair->id, &job, error);
 
-    turning->repaired = !status && !strcmp(truce__job_state(&job), "waiting");
-    if (turning->repaired) {
+    repair->repaired = !status && !strcmp(truce__job_state(&job), "waiting");
+    if (repair->repaired) {
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
         status = truce__job_append_started(commit, &job, now_ms, now_ms, &set, error);
         bson_append_document_end(&update, &set);
         if (!status)
-            status = truce_commit_update(commit, QUEUE, &turning->id, NULL, &update, error);
+            status = truce_commit_update(commit, QUEUE, &repair->id, NULL, &update, error);
     }
     bson_destroy(&update);
     bson_destroy(&job);
@@ -563,12 +563,12 @@ static truce_status lane_repair_entry(truce_commit *commit, void *arg, bson_erro
 static truce_status check_waiting_job(struct check *check, const char *collection,
                                       const bson_t *job, void *arg, bson_error_t *error)
 {
-    struct turning turning = {.id = truce__document_id(job)};
+    struct lane_repair repair = {.id = truce__document_id(job)};
     const struct finding finding = {.rule = "job-lane",
                                     .collection = collection,
                                     .text = "the job waits in a lane that does not exist",
                                     .repair = "let the job enter the lane again",
-                                    .id = &turning.id};
+                                    .id = &repair.id};
     struct job_lane lane = {.name = ""};
     bson_t *filter, found;
     truce_status status;
@@ -582,15 +582,15 @@ static truce_status check_waiting_job(struct check *check, const char *collectio
     /* The lane may have released the job and ended since, so the state of the job is read again. */
     if (status == TRUCE_NOT_FOUND) {
         bson_reinit(filter);
-        BSON_APPEND_VALUE(filter, "_id", &turning.id);
+        BSON_APPEND_VALUE(filter, "_id", &repair.id);
         BSON_APPEND_UTF8(filter, "state", "waiting");
         status = truce_find_one(check->store, QUEUE, filter, NULL, &found, error);
         bson_destroy(&found);
-        if (!status && turning.id.value_type == BSON_TYPE_OID) {
+        if (!status && repair.id.value_type == BSON_TYPE_OID) {
             if (truce__check_repairs(check, &finding))
-                status = truce_transact(check->store, lane_repair_entry, &turning, NULL, error);
+                status = truce_transact(check->store, lane_repair_entry, &repair, NULL, error);
             if (!status)
-                truce__check_report(check, &finding, turning.repaired);
+                truce__check_report(check, &finding, repair.repaired);
         }
     }
     bson_destroy(filter);

@@ -302,8 +302,8 @@ static enum pool_end pool_end_job(truce_job *job, truce_status status, bson_erro
 {
     if (job->ended)
         return pool_end_of(job->ended);
-    if (!status && job->said)
-        return pool_end_of(job->said);
+    if (!status && job->staged)
+        return pool_end_of(job->staged);
     if (!status) {
         status = truce_job_done(job, NULL, job->result, error);
         if (!status)
@@ -417,7 +417,7 @@ static void pool_run_job(struct truce_pool *pool, struct pool_slot *slot)
     ran_ns = truce__clock_monotonic_ns() - slot->begun_ns;
     pthread_mutex_lock(&pool->mutex);
     truce__histogram_add(&pool->ran, (uint64_t)ran_ns);
-    if (!status && !job->ended && !job->said && truce__job_may_end_with_others(job)) {
+    if (!status && !job->ended && !job->staged && truce__job_may_end_with_others(job)) {
         pool_end_with_others(pool, slot);
         return;
     }

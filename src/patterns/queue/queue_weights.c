@@ -32,16 +32,16 @@ static truce_status weights_check(const truce_queue_source *sources, size_t coun
     return status;
 }
 
-size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const bool *asked)
+size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const bool *tried)
 {
     uint64_t total = 0, drawn;
     size_t i = 0;
 
     for (size_t k = 0; k < count; k++)
-        total += asked[k] ? 0 : weights_weight(&sources[k]);
+        total += tried[k] ? 0 : weights_weight(&sources[k]);
     drawn = truce__random_entropy() % total;
-    for (; asked[i] || drawn >= weights_weight(&sources[i]); i++)
-        drawn -= asked[i] ? 0 : weights_weight(&sources[i]);
+    for (; tried[i] || drawn >= weights_weight(&sources[i]); i++)
+        drawn -= tried[i] ? 0 : weights_weight(&sources[i]);
     return i;
 }
 
@@ -53,7 +53,7 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
     if (count)
         RETURN_IF_NULL(sources, error);
 
-    bool asked[QUEUE_SOURCES_MAX] = {false};
+    bool tried[QUEUE_SOURCES_MAX] = {false};
     truce_status status = weights_check(sources, count, error);
 
     *found = 0;
@@ -62,9 +62,9 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
             truce__fail(TRUCE_INVALID, error, "cannot claim %zu jobs at once: expected 1 to %d",
                         most, JOB_CLAIMS_MAX);
     for (size_t round = 0; round < count && !status && *found < most; round++) {
-        size_t i = truce__queue_draw(sources, count, asked), some = 0;
+        size_t i = truce__queue_draw(sources, count, tried), some = 0;
 
-        asked[i] = true;
+        tried[i] = true;
         status =
             truce_queue_claim_many(sources[i].queue, most - *found, jobs + *found, &some, error);
         *found += some;

@@ -285,7 +285,7 @@ static bool is_index(const char *name)
 
 /* Returns false for names that a path cannot express: "a.b" is two names, and "0" may be an array
  * index. */
-static bool base_is_sayable(const struct fields *field, bool element)
+static bool base_is_expressible(const struct fields *field, bool element)
 {
     return element || (field->key_length && field->key[0] != '$' && !is_index(field->key) &&
                        strlen(field->key) == field->key_length && !strchr(field->key, '.'));
@@ -304,7 +304,7 @@ static bool append_types(struct types *types, struct value container)
 
         if (!number && !truce__value_is_container(fields.value))
             continue;
-        if (!base_is_sayable(&fields, elements) || types->count == REVISION_NUMBERS_MAX)
+        if (!base_is_expressible(&fields, elements) || types->count == REVISION_NUMBERS_MAX)
             return false;
         if (before)
             truce__buffer_append(&types->path, ".", 1);
@@ -328,16 +328,16 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
 {
     struct types types = {.filter = filter};
     bson_t plain;
-    bool sayable;
+    bool expressible;
 
     revision_plain(revision, base, &plain);
-    sayable =
+    expressible =
         plain.len <= VALUE_GUARD_BYTES_MAX && append_types(&types, truce__value_document(&plain));
-    if (sayable)
+    if (expressible)
         base_append_value_guard(revision, &plain, filter);
     truce__buffer_release(&types.path);
     bson_destroy(&plain);
-    return sayable;
+    return expressible;
 }
 
 /* ---- the usual save -------------------------------------------------------------------------- */
@@ -475,7 +475,7 @@ static truce_status direct_send(const struct direct *direct, bool *matched, bson
 
 /* ---- no reply -------------------------------------------------------------------------------- */
 
-enum verdict { TOOK, AS_READ, OTHERWISE };
+enum write_effect { WRITE_APPLIED, WRITE_NOT_APPLIED, WRITE_UNKNOWN };
 
 /* Returns whether the stored document is the one that was read. A program that does not raise the
  * number may have put it back, so the rest is compared, too. */
@@ -497,11 +497,11 @@ static bool direct_is_as_read(const struct direct *direct, const bson_t *documen
 }
 
 /* Reads the document to find out whether a write without a reply took effect (RD2). A failed read
- * counts as OTHERWISE. */
-static enum verdict direct_check(struct direct *direct)
+ * counts as WRITE_UNKNOWN. */
+static enum write_effect direct_check(struct direct *direct)
 {
     const truce_revision *revision = direct->save->revision;
-    enum verdict verdict = OTHERWISE;
+    enum write_effect effect = WRITE_UNKNOWN;
     struct token token;
     bson_t document;
     truce_status status =
@@ -509,12 +509,12 @@ static enum verdict direct_check(struct direct *direct)
 
     if (!status && !truce__token_of(&document, &token, NULL)) {
         if (token.has_rev && bson_oid_equal(&token.rev, &direct->rev))
-            verdict = TOOK;
+            effect = WRITE_APPLIED;
         else if (direct_is_as_read(direct, &document))
-            verdict = AS_READ; /* The write has no effect yet, so it is sent again (RD1). */
+            effect = WRITE_NOT_APPLIED; /* It is sent again (RD1). */
     }
     bson_destroy(&document);
-    return verdict;
+    return effect;
 }
 
 /* Sends the write until its outcome is certain. TRUCE_OK with *saved false means that the write has
@@ -527,7 +527,7 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
     for (;;) {
         bson_error_t now = {0};
         truce_status status = direct_send(direct, saved, &now);
-        enum verdict verdict;
+        enum write_effect effect;
 
         if (*saved || (!unanswered && !truce__unanswered(status)))
             return TRUCE_OK;
@@ -535,11 +535,11 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         silent = silent || status != TRUCE_IO;
         why = now;
         /* After a send without a reply, only `_rev` decides (RD2). */
-        verdict = direct_check(direct);
-        *saved = verdict == TOOK;
+        effect = direct_check(direct);
+        *saved = effect == WRITE_APPLIED;
         if (*saved)
             return TRUCE_OK;
-        if (verdict != OTHERWISE && !truce__disk_refused(direct->worker.store, status) &&
+        if (effect != WRITE_UNKNOWN && !truce__disk_refused(direct->worker.store, status) &&
             !truce__worker_wait(&direct->worker, "the store", NULL))
             continue;
         /* The disk failed each time, so the error gives the reason. */

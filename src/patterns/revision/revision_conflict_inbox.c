@@ -140,9 +140,9 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
     return *kept ? *kept : revision->rules;
 }
 
-/* Lists the paths on which mine and theirs disagree; initializes `conflicts`. */
-static truce_status entry_disagree(const truce_revision *revision, const bson_t *entry,
-                                   const bson_t *theirs, bson_t *conflicts, bson_error_t *error)
+/* Lists the paths on which mine and theirs conflict; initializes `conflicts`. */
+static truce_status entry_conflicts(const truce_revision *revision, const bson_t *entry,
+                                    const bson_t *theirs, bson_t *conflicts, bson_error_t *error)
 {
     struct merge_options options = {.strict = revision->strict, .mine_is_newer = true};
     struct merge_rules *kept;
@@ -171,7 +171,7 @@ static truce_status revision_entry_against(const truce_revision *revision, const
                                            bson_error_t *error)
 {
     bson_t conflicts, field;
-    truce_status status = entry_disagree(revision, entry, theirs, &conflicts, error);
+    truce_status status = entry_conflicts(revision, entry, theirs, &conflicts, error);
 
     bson_init(shown);
     if (status) {
@@ -339,7 +339,7 @@ struct resolving {
 };
 
 /* A version of the document: the stored one, or the one that the author of a decision saw. */
-struct standing {
+struct inbox_version {
     int64_t number;
     bool exists;
     bson_t content;
@@ -368,7 +368,7 @@ static int64_t inbox_number_in(const bson_t *document)
 }
 
 static void take_content(const truce_revision *revision, const bson_t *document,
-                         struct standing *to)
+                         struct inbox_version *to)
 {
     bson_destroy(&to->content);
     truce__revision_content(revision, document, &to->content);
@@ -377,7 +377,7 @@ static void take_content(const truce_revision *revision, const bson_t *document,
 
 /* Reads the stored document and its number in the commit. A missing document is not a failure. */
 static truce_status read_now(const struct resolving *resolving, truce_commit *commit,
-                             const bson_value_t *id, struct standing *now, bson_error_t *error)
+                             const bson_value_t *id, struct inbox_version *now, bson_error_t *error)
 {
     bson_t document;
     truce_status status =
@@ -396,8 +396,8 @@ static truce_status read_now(const struct resolving *resolving, truce_commit *co
  * unknown. */
 static truce_status find_seen(const struct resolving *resolving, truce_commit *commit,
                               const bson_value_t *id, const bson_t *entry,
-                              const struct standing *now, struct standing *seen, bool *known,
-                              bson_error_t *error)
+                              const struct inbox_version *now, struct inbox_version *seen,
+                              bool *known, bson_error_t *error)
 {
     truce_revision *revision = resolving->revision;
     const bson_t *named = resolving->seen ? resolving->seen : entry;
@@ -426,7 +426,7 @@ static truce_status find_seen(const struct resolving *resolving, truce_commit *c
 
 /* Builds the document to save; the caller initializes `made`. */
 static truce_status inbox_decide(const struct resolving *resolving, const bson_t *entry,
-                                 const struct standing *seen, const struct merge_rules *rules,
+                                 const struct inbox_version *seen, const struct merge_rules *rules,
                                  bson_t *made, bson_error_t *error)
 {
     bool for_mine = resolving->resolution == TRUCE_RESOLVE_MINE;
@@ -456,7 +456,7 @@ static truce_status inbox_decide(const struct resolving *resolving, const bson_t
 /* Saves the decision as a late save whose base is the version that the author saw. It merges with
  * changes made since. */
 static truce_status save_decision(const struct resolving *resolving, truce_commit *commit,
-                                  const bson_t *entry, const struct standing *seen,
+                                  const bson_t *entry, const struct inbox_version *seen,
                                   bson_error_t *error)
 {
     struct revision_save save = {.revision = resolving->revision,
@@ -482,9 +482,9 @@ static truce_status save_decision(const struct resolving *resolving, truce_commi
  * document, the decision is valid only if that still holds or is known. */
 static truce_status decide_against(const struct resolving *resolving, truce_commit *commit,
                                    const bson_value_t *id, const bson_t *entry,
-                                   const struct standing *now, bson_error_t *error)
+                                   const struct inbox_version *now, bson_error_t *error)
 {
-    struct standing seen = {.content = BSON_INITIALIZER};
+    struct inbox_version seen = {.content = BSON_INITIALIZER};
     truce_revision_result *result = resolving->result;
     bool known;
     truce_status status = find_seen(resolving, commit, id, entry, now, &seen, &known, error);
@@ -538,8 +538,10 @@ static bool is_contained(const struct resolving *resolving, const bson_t *entry,
     return same;
 }
 
-static bool says_the_same(const struct resolving *resolving, const bson_t *decided,
-                          const bson_t *other, const bson_t *now)
+/* Returns whether the decision also resolves the other entry: both have the same edit, or the new
+ * document contains the changes of the other one. */
+static bool is_resolved_by(const struct resolving *resolving, const bson_t *decided,
+                           const bson_t *other, const bson_t *now)
 {
     bson_t a, b;
 
@@ -601,7 +603,7 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
         status = truce_commit_read(commit, CONFLICTS, &id, &other, error);
         truce__names_restore_own(&other);
         if (!status && inbox_is_open(resolving, &other) &&
-            says_the_same(resolving, decided, &other, &now))
+            is_resolved_by(resolving, decided, &other, &now))
             status = close_entry(commit, &id, error);
         bson_destroy(&other);
         status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -638,7 +640,7 @@ static void inbox_report(const struct resolving *resolving, const bson_t *agains
 /* Leaves the entry open: the decision conflicts with the stored document. */
 static truce_status leave_open(const struct resolving *resolving, truce_commit *commit,
                                const bson_value_t *entry_id, const bson_t *entry,
-                               const struct standing *now, bson_error_t *error)
+                               const struct inbox_version *now, bson_error_t *error)
 {
     bson_t against;
     truce_status status =
@@ -665,7 +667,7 @@ static truce_status resolve_entry(const struct resolving *resolving, truce_commi
                                   const bson_value_t *entry_id, const bson_t *entry,
                                   bson_error_t *error)
 {
-    struct standing now = {.content = BSON_INITIALIZER};
+    struct inbox_version now = {.content = BSON_INITIALIZER};
     bson_iter_t id;
     truce_status status;
 

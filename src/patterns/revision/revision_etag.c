@@ -13,7 +13,7 @@ void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
         snprintf(etag, TRUCE_ETAG_SIZE, "\"%lld\"", (long long)version);
 }
 
-enum answer { NO, YES, MALFORMED };
+enum tag_match { TAG_UNMATCHED, TAG_MATCHED, TAG_MALFORMED };
 
 /* Returns whether an entity tag may contain the byte (RFC 9110, etagc: %x21, %x23-7E, obs-text). */
 static bool is_tag_byte(unsigned char byte)
@@ -48,14 +48,14 @@ static const char *read_tag(const char *at, bool *weak, const char **tag, size_t
 }
 
 /* Returns whether the document is among the tags of a field. Empty list elements are allowed. */
-static enum answer http_names(const char *field, int64_t version, bool strongly)
+static enum tag_match http_names(const char *field, int64_t version, bool strongly)
 {
     bool there = version != TRUCE_REVISION_NEW, found = false, any = false;
     char own[TRUCE_ETAG_SIZE];
     const char *at = http_skip_space(field);
 
     if (*at == '*')
-        return *http_skip_space(at + 1) ? MALFORMED : there ? YES : NO;
+        return *http_skip_space(at + 1) ? TAG_MALFORMED : there ? TAG_MATCHED : TAG_UNMATCHED;
     truce_revision_etag(version, own);
     while (*at) {
         const char *tag;
@@ -68,14 +68,14 @@ static enum answer http_names(const char *field, int64_t version, bool strongly)
         }
         at = read_tag(at, &weak, &tag, &length);
         if (!at)
-            return MALFORMED;
+            return TAG_MALFORMED;
         any = true;
         found |= there && length == strlen(own) && !memcmp(tag, own, length) && !(weak && strongly);
         at = http_skip_space(at);
         if (*at && *at != ',')
-            return MALFORMED;
+            return TAG_MALFORMED;
     }
-    return !any ? MALFORMED : found ? YES : NO;
+    return !any ? TAG_MALFORMED : found ? TAG_MATCHED : TAG_UNMATCHED;
 }
 
 int truce_revision_http(const truce_http_request *request, int64_t version)
@@ -83,16 +83,17 @@ int truce_revision_http(const truce_http_request *request, int64_t version)
     bool reads = !strcmp(request->method, "GET") || !strcmp(request->method, "HEAD");
     bool harmless =
         reads || !strcmp(request->method, "OPTIONS") || !strcmp(request->method, "TRACE");
-    enum answer match = request->if_match ? http_names(request->if_match, version, true) : YES;
-    enum answer none =
-        request->if_none_match ? http_names(request->if_none_match, version, false) : NO;
+    enum tag_match match =
+        request->if_match ? http_names(request->if_match, version, true) : TAG_MATCHED;
+    enum tag_match none =
+        request->if_none_match ? http_names(request->if_none_match, version, false) : TAG_UNMATCHED;
 
-    if (match == MALFORMED || none == MALFORMED ||
+    if (match == TAG_MALFORMED || none == TAG_MALFORMED ||
         ROOM_CHECK(request, "truce_http_request", NULL) != TRUCE_OK)
         return 400;
-    if (match == NO)
+    if (match == TAG_UNMATCHED)
         return 412;
-    if (none == YES)
+    if (none == TAG_MATCHED)
         return reads ? 304 : 412;
     if (request->demand && !harmless && !request->if_match && !request->if_none_match)
         return 428;

@@ -29,8 +29,8 @@
 
 /* The maximum number of takers in `recent`. */
 #define RECENT_MAX 64
-/* How often a call is sent if it gets no reply or meets another one. */
-#define ROUNDS 20
+/* How often a call is sent if it gets no reply or conflicts with another one. */
+#define ATTEMPTS_MAX 20
 /* The maximum count of numbers that one call takes. */
 #define COUNT_MAX 1000000
 /* The maximum length of the name of a sequence in bytes. */
@@ -140,11 +140,11 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
     static const truce_modify_options options = {.upsert = true, .return_new = true};
     truce_status status = TRUCE_OK;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
         bson_t document;
         bool found;
 
-        if (round > 1)
+        if (attempt > 1)
             truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 8));
         status = truce_find_and_modify(store, SEQUENCES, filter, update, &options, &document, NULL,
                                        error);
@@ -297,7 +297,7 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
     bson_append_array_begin(&inner, "recent", -1, &empty);
     bson_append_array_end(&inner, &empty);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; !status && round < ROUNDS; round++) {
+    for (int attempt = 0; !status && attempt < ATTEMPTS_MAX; attempt++) {
         status = truce_update(store, SEQUENCES, &filter, &update, &options, NULL, error);
         if (status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)
             break;

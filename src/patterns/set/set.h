@@ -88,7 +88,7 @@ struct truce_set {
 truce_status truce__set_complete(truce_store *store, struct arena *arena, const char *key,
                                  truce_set_options *options, bson_error_t *error);
 
-/* ---- ranks (set_verdict.c) ---- */
+/* ---- ranks (set_decision.c) ---- */
 
 /* The rank of an operation, or of a stored entry, among those on its name. */
 struct set_rank {
@@ -111,7 +111,7 @@ struct set_state {
     int64_t watermark;
 };
 
-enum set_verdict {
+enum set_decision {
     /* The operation must be applied. */
     SET_OPEN = 0,
     /* An operation of a higher rank is stored. */
@@ -125,7 +125,7 @@ enum set_verdict {
 };
 
 /* Decides an operation by the stored state of its name (set.c has the table). */
-enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank);
+enum set_decision truce__set_decide(const struct set_state *state, const struct set_rank *rank);
 
 /* ---- operations (set_operation.c) ---- */
 
@@ -151,7 +151,7 @@ struct set_call {
     /* Signaled when `turn` becomes true. */
     pthread_cond_t wake;
     /* The thread of the call must wake up: the call is done, or may lead the next batch. */
-    bool turn;
+    bool woken;
     /* The call is done. Its owner may free it as soon as it sees this. */
     bool done;
 };
@@ -294,10 +294,10 @@ struct set_merge {
     /* The end of the array of winners. Each winner is followed by the operations that it
      * supersedes. */
     const struct set_operation *end;
-    /* Result: one verdict for each winner. */
-    enum set_verdict *verdicts;
-    /* Result: for each winner, the number of operations that do not fit; the verdict belongs to the
-     * next one. `verdicts` and `passed` are both NULL if only winners count. */
+    /* Result: one decision for each winner. */
+    enum set_decision *decisions;
+    /* Result: for each winner, the number of operations that do not fit; the decision belongs to
+     * the next one. `decisions` and `passed` are both NULL if only winners count. */
     uint32_t *passed;
     /* Result: the lists differ from the stored ones, and `change` has the new lists. */
     bool changed;

@@ -371,8 +371,8 @@ struct set_batch {
     truce_set *set;
     struct set_operation *operations;
     const struct set_operation **winners;
-    /* verdicts[i]: the verdict of winner i. */
-    enum set_verdict *verdicts;
+    /* decisions[i]: the decision of winner i. */
+    enum set_decision *decisions;
     /* passed[i]: the number of operations after winner i for which there is no space. */
     uint32_t *passed;
     struct set_group *groups;
@@ -511,7 +511,7 @@ static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const b
                               .count = group->last - group->first,
                               .whole = true,
                               .end = batch->operations + group->to,
-                              .verdicts = batch->verdicts + group->first,
+                              .decisions = batch->decisions + group->first,
                               .passed = batch->passed + group->first};
     bson_t begun = BSON_INITIALIZER;
     bson_error_t why = {0};
@@ -710,11 +710,11 @@ static void settle_below(struct set_batch *batch, const struct set_operation *op
         fail_operation(operation, result->status, &why);
 }
 
-static truce_set_outcome batch_outcome_of(enum set_verdict verdict)
+static truce_set_outcome batch_outcome_of(enum set_decision decision)
 {
-    return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
-           : verdict == SET_STALE ? TRUCE_SET_STALE
-                                  : TRUCE_SET_DUPLICATE;
+    return decision == SET_OPEN    ? TRUCE_SET_APPLIED
+           : decision == SET_STALE ? TRUCE_SET_STALE
+                                   : TRUCE_SET_DUPLICATE;
 }
 
 static void batch_apply_alone(struct set_batch *batch, const struct set_operation *operation)
@@ -741,22 +741,22 @@ static void fail_full(struct set_batch *batch, size_t from, size_t to)
 }
 
 /* Settles the operations on one name: those from `from` to `to` - 1. The first of them has
- * `verdict`. */
+ * `decision`. */
 static void batch_settle_name(struct set_batch *batch, size_t from, size_t to,
-                              enum set_verdict verdict)
+                              enum set_decision decision)
 {
     const struct set_operation *operations = batch->operations;
 
     for (size_t i = from; i < to; i++) {
         truce_set_result *result = batch_result_of(&operations[i]);
 
-        if (verdict == SET_BELOW) {
+        if (decision == SET_BELOW) {
             settle_below(batch, &operations[i]);
             continue;
         }
         result->status = TRUCE_OK;
         if (i == from)
-            result->outcome = batch_outcome_of(verdict);
+            result->outcome = batch_outcome_of(decision);
         else if (!truce__set_rank_compare(&operations[i].rank, &operations[i - 1].rank))
             result->outcome = TRUCE_SET_DUPLICATE;
         else
@@ -770,11 +770,11 @@ static void set_group_settle(struct set_batch *batch, struct set_group *group)
         size_t from = (size_t)(batch->winners[w] - batch->operations);
         size_t to =
             w + 1 < group->last ? (size_t)(batch->winners[w + 1] - batch->operations) : group->to;
-        size_t fits = batch->verdicts[w] == SET_FULL ? to : from + batch->passed[w];
+        size_t fits = batch->decisions[w] == SET_FULL ? to : from + batch->passed[w];
 
         if (from < fits)
             fail_full(batch, from, fits);
-        batch_settle_name(batch, fits, to, batch->verdicts[w]);
+        batch_settle_name(batch, fits, to, batch->decisions[w]);
     }
     batch_finish(batch, group);
 }
@@ -813,7 +813,7 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
                               .count = group->last - group->first,
                               .whole = window->whole,
                               .end = batch->operations + group->to,
-                              .verdicts = batch->verdicts + group->first,
+                              .decisions = batch->decisions + group->first,
                               .passed = batch->passed + group->first};
     bson_t begun = BSON_INITIALIZER;
     bson_error_t why = {0};
@@ -1128,7 +1128,7 @@ static void batch_divide(struct set_batch *batch, size_t count)
     batch->left = batch->groups_count;
 }
 
-static enum set_verdict verdict_of(truce_set_outcome outcome)
+static enum set_decision decision_of(truce_set_outcome outcome)
 {
     return outcome == TRUCE_SET_APPLIED       ? SET_OPEN
            : outcome == TRUCE_SET_STALE       ? SET_STALE
@@ -1149,7 +1149,7 @@ static void run_elements(struct set_batch *batch)
         struct set_group *group = &batch->groups[g];
 
         for (size_t w = group->first; w < group->last; w++) {
-            batch->verdicts[w] = verdict_of(of_winners[w].outcome);
+            batch->decisions[w] = decision_of(of_winners[w].outcome);
         }
         set_group_settle(batch, group);
     }
@@ -1168,7 +1168,7 @@ void truce__set_apply_batch(truce_set *set, struct set_operation *operations, si
 
     truce__set_fold(set, operations, count);
     batch.winners = bson_malloc(count * sizeof *batch.winners);
-    batch.verdicts = bson_malloc0(count * sizeof *batch.verdicts);
+    batch.decisions = bson_malloc0(count * sizeof *batch.decisions);
     batch.passed = bson_malloc0(count * sizeof *batch.passed);
     batch.groups = bson_malloc0(count * sizeof *batch.groups);
     batch_divide(&batch, count);
@@ -1179,7 +1179,7 @@ void truce__set_apply_batch(truce_set *set, struct set_operation *operations, si
     truce_assert(!batch.left);
     truce__set_scratch_release(&batch.scratch);
     bson_free(batch.winners);
-    bson_free(batch.verdicts);
+    bson_free(batch.decisions);
     bson_free(batch.passed);
     bson_free(batch.groups);
 }

@@ -17,7 +17,7 @@
  *
  * An operation is not stored as a blind change to be applied when the commit takes the document,
  * because then its outcome would be unknown until the end. The price is a conflict if two commits,
- * or a commit and a single operation, meet on one document.
+ * or a commit and a single operation, change one document.
  *
  * A consumer that applies operations in a commit records their numbers after it, as always: apply,
  * THEN record.
@@ -63,12 +63,12 @@ static truce_status commit_quarantine_old(truce_set *set, truce_commit *commit,
     return status;
 }
 
-static truce_set_outcome commit_outcome_of(enum set_verdict verdict)
+static truce_set_outcome commit_outcome_of(enum set_decision decision)
 {
-    truce_assert(verdict != SET_BELOW);
-    return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
-           : verdict == SET_STALE ? TRUCE_SET_STALE
-                                  : TRUCE_SET_DUPLICATE;
+    truce_assert(decision != SET_BELOW);
+    return decision == SET_OPEN    ? TRUCE_SET_APPLIED
+           : decision == SET_STALE ? TRUCE_SET_STALE
+                                   : TRUCE_SET_DUPLICATE;
 }
 
 /* Writes {_id, key's fields, content} as an insert, or `content` as a change of the document
@@ -96,13 +96,13 @@ static truce_status write_lists(const truce_set *set, truce_commit *commit, cons
 /* Applies an operation to its document in a commit. */
 static truce_status apply_in_document(truce_set *set, truce_commit *commit,
                                       const struct set_operation *operation,
-                                      enum set_verdict *verdict, bson_error_t *error)
+                                      enum set_decision *decision, bson_error_t *error)
 {
     struct set_scratch scratch = {0};
     struct set_merge merge = {.scratch = &scratch,
                               .winners = &operation,
                               .count = 1,
-                              .verdicts = verdict,
+                              .decisions = decision,
                               .change = BSON_INITIALIZER};
     bson_t key = BSON_INITIALIZER, document;
     bson_value_t id;
@@ -159,8 +159,8 @@ static truce_status read_guard(truce_set *set, truce_commit *commit, const bson_
 /* Applies an operation in a commit, in the layout by element. If the stored entry does not decide
  * alone, reads the guard of the key as well. */
 static truce_status apply_element(truce_set *set, truce_commit *commit,
-                                  const struct set_operation *operation, enum set_verdict *verdict,
-                                  bson_error_t *error)
+                                  const struct set_operation *operation,
+                                  enum set_decision *decision, bson_error_t *error)
 {
     bson_t key = BSON_INITIALIZER, document;
     struct set_state state = {{0, "", false}, 0};
@@ -175,14 +175,14 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
         truce__set_element_read(set, &document, &state);
     else if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
-    *verdict = truce__set_verdict(&state, &operation->rank);
-    if (!status && (!exists || (*verdict != SET_OPEN && !truce__set_element_is_proved(&document))))
+    *decision = truce__set_decide(&state, &operation->rank);
+    if (!status && (!exists || (*decision != SET_OPEN && !truce__set_element_is_proved(&document))))
         status = read_guard(set, commit, operation->given->key, &state.watermark, error);
     /* A stored entry at or below the watermark that the guard does not confirm counts as absent. */
-    if (exists && *verdict != SET_OPEN && state.stored.seq <= state.watermark)
+    if (exists && *decision != SET_OPEN && state.stored.seq <= state.watermark)
         state.stored.seq = 0;
-    *verdict = truce__set_verdict(&state, &operation->rank);
-    if (!status && *verdict == SET_OPEN)
+    *decision = truce__set_decide(&state, &operation->rank);
+    if (!status && *decision == SET_OPEN)
         status = write_element(set, commit, operation, &key, &id, exists, error);
     bson_destroy(&document);
     bson_value_destroy(&id);
@@ -190,30 +190,30 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
     return status;
 }
 
-/* Applies the operation in the commit and returns its verdict. Writes nothing unless the verdict is
- * SET_OPEN. */
+/* Applies the operation in the commit and returns its decision. Writes nothing unless the decision
+ * is SET_OPEN. */
 static truce_status commit_check(truce_set *set, truce_commit *commit,
-                                 const struct set_operation *operation, enum set_verdict *verdict,
+                                 const struct set_operation *operation, enum set_decision *decision,
                                  bson_error_t *error)
 {
-    *verdict = SET_OPEN;
+    *decision = SET_OPEN;
     return set->layout == TRUCE_SET_BY_ELEMENT
-               ? apply_element(set, commit, operation, verdict, error)
-               : apply_in_document(set, commit, operation, verdict, error);
+               ? apply_element(set, commit, operation, decision, error)
+               : apply_in_document(set, commit, operation, decision, error);
 }
 
 static truce_status set_commit_apply(truce_set *set, truce_commit *commit,
                                      const struct set_operation *operation,
                                      truce_set_outcome *outcome, bson_error_t *error)
 {
-    enum set_verdict verdict;
-    truce_status status = commit_check(set, commit, operation, &verdict, error);
+    enum set_decision decision;
+    truce_status status = commit_check(set, commit, operation, &decision, error);
 
     if (status)
         return status;
-    if (verdict == SET_BELOW)
+    if (decision == SET_BELOW)
         return commit_quarantine_old(set, commit, operation, outcome, error);
-    *outcome = commit_outcome_of(verdict);
+    *outcome = commit_outcome_of(decision);
     return TRUCE_OK;
 }
 
@@ -222,19 +222,19 @@ truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
                                          const struct set_operation *renewed,
                                          truce_set_outcome *outcome, bson_error_t *error)
 {
-    enum set_verdict verdict;
-    truce_status status = commit_check(set, commit, own, &verdict, error);
+    enum set_decision decision;
+    truce_status status = commit_check(set, commit, own, &decision, error);
 
-    if (!status && verdict == SET_BELOW) {
-        status = commit_check(set, commit, renewed, &verdict, error);
-        if (!status && verdict == SET_BELOW)
+    if (!status && decision == SET_BELOW) {
+        status = commit_check(set, commit, renewed, &decision, error);
+        if (!status && decision == SET_BELOW)
             status = truce__fail(
                 TRUCE_INVALID, error,
                 "number %lld is not above the watermark; use a new number of the source",
                 (long long)renewed->rank.seq);
     }
     if (!status)
-        *outcome = commit_outcome_of(verdict);
+        *outcome = commit_outcome_of(decision);
     return status;
 }
 

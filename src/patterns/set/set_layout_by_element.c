@@ -111,9 +111,9 @@ void truce__set_element_read(const truce_set *set, const bson_t *document, struc
 }
 
 struct observed {
-    enum set_verdict verdict;
+    enum set_decision decision;
     bool has_revision;
-    /* A commit holds the document, so no verdict is known yet. */
+    /* A commit holds the document, so no decision is known yet. */
     bool held;
 };
 
@@ -128,7 +128,7 @@ static truce_status element_check_guard(truce_set *set, const struct set_operati
 
     if (status || number > watermark)
         return status;
-    observed->verdict = SET_OPEN;
+    observed->decision = SET_OPEN;
     return set_element_withdraw(set, document, error);
 }
 
@@ -144,7 +144,7 @@ static truce_status element_settle(truce_set *set, const struct set_operation *o
     struct set_state state;
     truce_status status;
 
-    *observed = (struct observed){.verdict = SET_OPEN};
+    *observed = (struct observed){.decision = SET_OPEN};
     truce__set_element_identity(set, operation, &filter);
     status = truce_find_one(set->store, set->elements, &filter, &options, &document, error);
     if (!status) {
@@ -155,8 +155,8 @@ static truce_status element_settle(truce_set *set, const struct set_operation *o
         status = truce__intent_complete_other(worker, set->elements, &document, error);
     } else if (!status && !observed->held) {
         truce__set_element_read(set, &document, &state);
-        observed->verdict = truce__set_verdict(&state, &operation->rank);
-        if (observed->verdict != SET_OPEN && !truce__set_element_is_proved(&document))
+        observed->decision = truce__set_decide(&state, &operation->rank);
+        if (observed->decision != SET_OPEN && !truce__set_element_is_proved(&document))
             status =
                 element_check_guard(set, operation, &document, state.stored.seq, observed, error);
     }
@@ -203,7 +203,7 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
                                       struct worker *worker, truce_set_outcome *outcome,
                                       bson_error_t *error)
 {
-    struct observed observed = {.verdict = SET_OPEN};
+    struct observed observed = {.decision = SET_OPEN};
     truce_status status = TRUCE_OK;
 
     for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
@@ -231,8 +231,8 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
          * again. */
         if (observed.held)
             attempt = 0;
-        if (!status && observed.verdict != SET_OPEN) {
-            *outcome = observed.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        if (!status && observed.decision != SET_OPEN) {
+            *outcome = observed.decision == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
             return TRUCE_OK;
         }
     }

@@ -519,7 +519,7 @@ static size_t lookup_find(const struct lookup *lookup, struct value name)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void take_standing(const struct lookup *lookup, size_t winner, const struct set_rank *rank)
+static void lookup_add_rank(const struct lookup *lookup, size_t winner, const struct set_rank *rank)
 {
     struct set_rank *stored = &lookup->states[winner].stored;
 
@@ -553,7 +553,7 @@ static void merge_read_list(const truce_set *set, struct list *list, const struc
         if (winner == lookup->merge->count)
             continue;
         truce__set_entry_read(set, fields.value, list->adds, &name, &rank);
-        take_standing(lookup, winner, &rank);
+        lookup_add_rank(lookup, winner, &rank);
         truce__buffer_append(hits, &(struct hit){start, fields.at, list->count, (uint32_t)winner},
                              sizeof(struct hit));
         list->hits_count++;
@@ -585,7 +585,7 @@ struct share {
     int64_t growth;
 };
 
-/* Returns the operation that the winner's verdict belongs to. */
+/* Returns the operation that the winner's decision belongs to. */
 static const struct set_operation *merge_winning_operation(const struct set_merge *merge,
                                                            size_t winner)
 {
@@ -680,7 +680,7 @@ static size_t merge_divide(const truce_set *set, const struct set_merge *merge,
     size_t count = 0, *at = bson_malloc(merge->count * sizeof *at);
 
     for (size_t i = 0; i < merge->count; i++) {
-        if (merge->verdicts[i] != SET_OPEN)
+        if (merge->decisions[i] != SET_OPEN)
             continue;
         at[i] = count;
         shares[count] = (struct share){.winner = i};
@@ -690,7 +690,7 @@ static size_t merge_divide(const truce_set *set, const struct set_merge *merge,
         for (uint32_t h = 0; h < lists[list].hits_count; h++) {
             const struct hit *hit = &lists[list].hits[h];
 
-            if (merge->verdicts[hit->winner] == SET_OPEN)
+            if (merge->decisions[hit->winner] == SET_OPEN)
                 leave_element(&shares[at[hit->winner]], list, hit);
         }
     }
@@ -727,12 +727,12 @@ static bool merge_pass_over(const truce_set *set, struct set_merge *merge,
     const struct set_operation *end =
         winner + 1 < merge->count ? merge->winners[winner + 1] : merge->end;
 
-    merge->verdicts[winner] = SET_FULL;
+    merge->decisions[winner] = SET_FULL;
     if (!merge->end || next == end)
         return false;
     merge->passed[winner]++;
-    merge->verdicts[winner] = truce__set_verdict(&lookup->states[winner], &next->rank);
-    if (merge->verdicts[winner] != SET_OPEN)
+    merge->decisions[winner] = truce__set_decide(&lookup->states[winner], &next->rank);
+    if (merge->decisions[winner] != SET_OPEN)
         return false;
     count_entry(set, full, -1, share);
     count_entry(set, next, 1, share);
@@ -829,7 +829,7 @@ static void merge_append_run(struct output *out, const uint8_t *start, const uin
 
 static bool merge_verdict_is_open(const struct set_merge *merge, size_t winner, bool adds)
 {
-    return merge->verdicts[winner] == SET_OPEN &&
+    return merge->decisions[winner] == SET_OPEN &&
            merge_winning_operation(merge, winner)->rank.add == adds;
 }
 
@@ -844,7 +844,7 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
     for (uint32_t h = 0; h < list->hits_count; h++) {
         const struct hit *hit = &list->hits[h];
 
-        if (merge->verdicts[hit->winner] != SET_OPEN)
+        if (merge->decisions[hit->winner] != SET_OPEN)
             continue;
         merge_append_run(out, from, hit->start, from_index, hit->index - from_index);
         if (merge_verdict_is_open(merge, hit->winner, list->adds) && !written[hit->winner])
@@ -965,8 +965,8 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
     for (size_t i = 0; i < merge->count; i++) {
         if (merge->passed)
             merge->passed[i] = 0;
-        merge->verdicts[i] = truce__set_verdict(&lookup.states[i], &merge->winners[i]->rank);
-        merge->changed |= merge->verdicts[i] == SET_OPEN;
+        merge->decisions[i] = truce__set_decide(&lookup.states[i], &merge->winners[i]->rank);
+        merge->changed |= merge->decisions[i] == SET_OPEN;
     }
     if (merge->changed && merge->whole)
         choose_fitting(set, document, merge, &lookup, (const struct list[]){list, deleted});

@@ -357,7 +357,7 @@ truce_status truce__set_update_answered(truce_set *set, const char *collection,
     for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
         truce__set_pause(attempt);
         status = truce_update(set->store, collection, filter, update, options, NULL, error);
-        /* DUPLICATE means that two concurrent upserts met, so the update is sent again. */
+        /* DUPLICATE means that two upserts collided, so the update is sent again. */
         if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
             break;
     }

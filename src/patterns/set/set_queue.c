@@ -258,7 +258,7 @@ static void queue_apply_batch(truce_set *set, struct set_call *calls, size_t cou
 static void queue_wake(struct set_call *call, bool done)
 {
     pthread_mutex_lock(&call->mutex);
-    call->turn = true;
+    call->woken = true;
     call->done = done;
     pthread_cond_signal(&call->wake);
     pthread_mutex_unlock(&call->mutex);
@@ -270,9 +270,9 @@ static bool queue_wait_for_lead(struct set_call *call)
     bool done;
 
     pthread_mutex_lock(&call->mutex);
-    while (!call->turn)
+    while (!call->woken)
         pthread_cond_wait(&call->wake, &call->mutex);
-    call->turn = false;
+    call->woken = false;
     done = call->done;
     pthread_mutex_unlock(&call->mutex);
     return done;

@@ -10,9 +10,9 @@
  *     4. store how far each source is proven; archive the numbers below
  *
  * The same update removes the tombstone and raises `_wm`, and every operation compares `_wm` in its
- * guard. So an older add that is still on its way meets the tombstone or the raised `_wm`. A crash
- * leaves documents with tombstones, which the next collection handles. If the set is protected, the
- * same update marks the members at or below W (see the validator below).
+ * guard. An older add that arrives later therefore encounters the tombstone or the raised `_wm`. A
+ * crash leaves documents with tombstones, which the next collection handles. If the set is
+ * protected, the same update marks the members at or below W (see the validator below).
  */
 #include "patterns/set/set_walk.h"
 
@@ -58,7 +58,7 @@ struct archiving {
 };
 
 static truce_status set_is_protected(truce_set *set, bool *is, bson_error_t *error);
-static void set_sight_append(const truce_set *set, bool members, bson_t *projection);
+static void tombstones_append_projection(const truce_set *set, bool members, bson_t *projection);
 static int64_t set_marks_append(const truce_set *set, const bson_t *document, int64_t watermark,
                                 struct set_change *change);
 static truce_status set_unprotect(truce_set *set, bson_error_t *error);
@@ -324,8 +324,8 @@ static bool same_sources(const struct source_list *a, const struct source_list *
 }
 
 /* Executes steps 1 and 2: announces the watermark of `list` until no source started in the
- * meantime. Returns CONFLICT if one started in each round. `list` belongs to the last round; the
- * caller releases it. */
+ * meantime. Returns CONFLICT if one started in each attempt. `list` belongs to the last attempt;
+ * the caller releases it. */
 static truce_status collect_prove(truce_set *set, struct source_list *list, bson_error_t *error)
 {
     struct source_list again = {0};
@@ -434,7 +434,7 @@ static truce_status sweep_documents(truce_set *set, int64_t watermark,
     *sweep =
         (struct sweep){.walk = {.set = set, .add = collect_add_document}, .watermark = watermark};
     status = set_is_protected(set, &sweep->marks, error);
-    set_sight_append(set, sweep->marks, &projection);
+    tombstones_append_projection(set, sweep->marks, &projection);
     if (!status)
         status = truce__set_walk(&sweep->walk, &filter, &projection, error);
     collected->documents = sweep->walk.documents;
@@ -543,7 +543,8 @@ static truce_status set_is_protected(truce_set *set, bool *is, bson_error_t *err
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-static void set_sight_append(const truce_set *set, bool members, bson_t *projection)
+/* Appends the fields that the collection of tombstones reads, with the members or without. */
+static void tombstones_append_projection(const truce_set *set, bool members, bson_t *projection)
 {
     bson_append_int32(projection, set->deleted, -1, 1);
     bson_append_int32(projection, set->watermark, -1, 1);
@@ -637,7 +638,7 @@ static truce_status mark_all(truce_set *set, bson_error_t *error)
 
     walk->set = set;
     walk->add = protect_add_document;
-    set_sight_append(set, true, &projection);
+    tombstones_append_projection(set, true, &projection);
     status = truce__set_walk(walk, filter, &projection, error);
     for (int attempt = 1; !status && walk->again && attempt < SET_TRIES_MAX; attempt++) {
         truce__set_pause(attempt);

@@ -625,9 +625,9 @@ static truce_status send_classic(truce_set *set, const struct set_operation *ope
 
 /* The decision that a read of the document gives for an operation that changed nothing. */
 struct observed {
-    enum set_verdict verdict;
+    enum set_decision decision;
     bool has_revision;
-    /* A commit holds the document, so no verdict is known yet. */
+    /* A commit holds the document, so no decision is known yet. */
     bool held;
     bool applied;
 };
@@ -638,9 +638,9 @@ static truce_status write_merged(truce_set *set, const struct set_operation *ope
                                  const bson_t *document, bool *applied, bson_error_t *error)
 {
     struct set_scratch scratch = {0};
-    enum set_verdict verdict;
+    enum set_decision decision;
     struct set_merge merge = {
-        .scratch = &scratch, .winners = &operation, .count = 1, .verdicts = &verdict};
+        .scratch = &scratch, .winners = &operation, .count = 1, .decisions = &decision};
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
     truce_status status = truce__set_merge(set, document, &merge, error);
 
@@ -665,7 +665,7 @@ static truce_status form_settle(truce_set *set, const struct set_operation *oper
     bson_t document;
     truce_status status = truce__set_read_document(set, operation->given->key, &document, error);
 
-    *observed = (struct observed){.verdict = SET_OPEN};
+    *observed = (struct observed){.decision = SET_OPEN};
     if (!status) {
         observed->has_revision = truce__set_has_revision(&document);
         observed->held = !truce__intent_absent(&document);
@@ -674,8 +674,8 @@ static truce_status form_settle(truce_set *set, const struct set_operation *oper
         status = truce__intent_complete_other(worker, set->collection, &document, error);
     } else if (!status && !observed->held) {
         truce__set_state_read(set, &document, operation->name, &state);
-        observed->verdict = truce__set_verdict(&state, &operation->rank);
-        if (observed->verdict == SET_OPEN && truce__set_has_bare(set, &document))
+        observed->decision = truce__set_decide(&state, &operation->rank);
+        if (observed->decision == SET_OPEN && truce__set_has_bare(set, &document))
             status = write_merged(set, operation, &document, &observed->applied, error);
     }
     bson_destroy(&document);
@@ -686,7 +686,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
                                   struct worker *worker, truce_set_outcome *outcome,
                                   bson_error_t *error)
 {
-    struct observed observed = {.verdict = SET_OPEN};
+    struct observed observed = {.decision = SET_OPEN};
     bson_error_t refusal = {0};
     int missing = 0;
 
@@ -728,11 +728,11 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
          * again. */
         if (observed.held)
             attempt = 0;
-        if (status || observed.verdict == SET_OPEN)
+        if (status || observed.decision == SET_OPEN)
             continue;
-        if (observed.verdict == SET_BELOW)
+        if (observed.decision == SET_BELOW)
             return truce__set_below(set, operation, outcome, error);
-        *outcome = observed.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        *outcome = observed.decision == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
         return TRUCE_OK;
     }
     return truce__fail(TRUCE_CONFLICT, error,

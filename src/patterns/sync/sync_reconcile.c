@@ -248,13 +248,13 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
 
 /* Reads the document and its flag. Sets `over` if nothing must be done. */
 static truce_status settle_read_flag(struct sync_work *work, const char *collection,
-                                     const bson_value_t *id, const char *flag, int round,
+                                     const bson_value_t *id, const char *flag, int attempt,
                                      bson_t *document, bool *over, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     bson_init(document);
-    if (round > 1)
+    if (attempt > 1)
         status = truce__worker_wait(&work->worker, "a flag", error);
     if (status)
         return status;
@@ -283,10 +283,10 @@ static truce_status settle_read_source(struct sync_work *work, const struct sync
     truce_status status = settle_read_one(work, rule->source, id, source, error);
     bool done;
 
-    for (int round = 0;
+    for (int attempt = 0;
          !status && bson_has_field(source, SYNC_FLAG) && !truce__sync_token(source, SYNC_FLAG);
-         round++) {
-        if (round > 1)
+         attempt++) {
+        if (attempt > 1)
             status = truce__worker_wait(&work->worker, "a flag", error);
         if (!status)
             status = truce__sync_touch(work, rule->source, source, 0, true, &done, error);
@@ -338,8 +338,8 @@ truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule
     bson_t seen;
 
     bson_copy_to(dependent, &seen);
-    for (int round = 0; !status && !over; round++) {
-        if (round > 1)
+    for (int attempt = 0; !status && !over; attempt++) {
+        if (attempt > 1)
             status = truce__worker_wait(&work->worker, "a dependent", error);
         if (!status)
             status = bring_up_once(work, rule, &seen, &over, error);
@@ -429,8 +429,9 @@ static truce_status reconcile_flag(struct sync_work *work, const char *collectio
     truce_status status = TRUCE_OK;
     bool over = false;
 
-    for (int round = 0; !status && !over; round++) {
-        status = settle_read_flag(work, collection, id, flag->name, round, &document, &over, error);
+    for (int attempt = 0; !status && !over; attempt++) {
+        status =
+            settle_read_flag(work, collection, id, flag->name, attempt, &document, &over, error);
         over = over || (!status && passed_on(&fulfilled, &document, flag->name));
         if (!status && !over && !truce__sync_token(&document, flag->name)) {
             status = flag->adopt(work, collection, &document, error);

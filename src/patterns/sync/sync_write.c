@@ -52,7 +52,7 @@ bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent
 
 /* Returns whether an array lies on the path, so that it does not lead to a field of a document.
  * If `end`, a value that is an array counts, too. */
-static bool sync_meets_array(const bson_t *document, const char *path, bool end)
+static bool sync_path_has_array(const bson_t *document, const char *path, bool end)
 {
     struct value value = truce__value_document(document);
 
@@ -87,14 +87,14 @@ truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t
 {
     bson_iter_t iter;
 
-    if (dependent && sync_meets_array(dependent, rule->reference, true))
+    if (dependent && sync_path_has_array(dependent, rule->reference, true))
         return refuse_array(rule, rule->reference, rule->dependent, dependent, error);
     for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
         const char *to = bson_iter_key(&iter), *from = bson_iter_utf8(&iter, NULL);
 
-        if (dependent && sync_meets_array(dependent, to, false))
+        if (dependent && sync_path_has_array(dependent, to, false))
             return refuse_array(rule, to, rule->dependent, dependent, error);
-        if (source && sync_meets_array(source, from, false))
+        if (source && sync_path_has_array(source, from, false))
             return refuse_array(rule, from, rule->source, source, error);
     }
     return TRUCE_OK;
@@ -379,13 +379,13 @@ truce_status truce__sync_write(struct sync_work *work, const char *collection, c
     bson_error_t waited;
     truce_status status;
 
-    for (int round = 0;; round++) {
+    for (int attempt = 0;; attempt++) {
         status =
             truce_update(work->sync->store, collection, filter, update, &options, &result, error);
         *matched = result.matched;
         truce_write_result_release(&result);
         if (!truce__repeatable(status) ||
-            (round > 1 && truce__worker_wait(&work->worker, collection, &waited)))
+            (attempt > 1 && truce__worker_wait(&work->worker, collection, &waited)))
             return status;
     }
 }

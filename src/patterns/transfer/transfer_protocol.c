@@ -490,7 +490,7 @@ static truce_status make_entries(struct drive *drive, bool after, enum transfer_
 
 /* Makes the entries before the decision, and then decides. Goes back if one was refused. Leaves
  * *changed false if a fence moved. */
-static truce_status go_pending(struct drive *drive, bool *changed, bson_error_t *error)
+static truce_status drive_pending(struct drive *drive, bool *changed, bson_error_t *error)
 {
     bson_error_t why = {0};
     enum transfer_made made;
@@ -510,7 +510,7 @@ static truce_status go_pending(struct drive *drive, bool *changed, bson_error_t 
 
 /* Makes the entries after the decision. A refused one fails with INVALID: the transfer stays
  * committed until the cause is repaired. */
-static truce_status go_committed(struct drive *drive, bool *changed, bson_error_t *error)
+static truce_status drive_committed(struct drive *drive, bool *changed, bson_error_t *error)
 {
     bson_error_t why = {0};
     enum transfer_made made;
@@ -531,7 +531,7 @@ static truce_status go_committed(struct drive *drive, bool *changed, bson_error_
 }
 
 /* Removes the marks document by document, and repeats a write that got no reply. */
-static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t *error)
+static truce_status drive_applied(struct drive *drive, bool *changed, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -584,7 +584,7 @@ static truce_status drive_take_back(struct drive *drive, uint32_t at, bson_error
     return status;
 }
 
-static truce_status go_canceling(struct drive *drive, bool *changed, bson_error_t *error)
+static truce_status drive_canceling(struct drive *drive, bool *changed, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -603,20 +603,20 @@ static bool drive_has_ended(const struct drive *drive)
 }
 
 /* Executes the steps of the current state. Sets *changed if that entered the next state. */
-static truce_status drive_go_on(struct drive *drive, bool *changed, bson_error_t *error)
+static truce_status drive_step(struct drive *drive, bool *changed, bson_error_t *error)
 {
     switch (drive->state) {
     case TRANSFER_INITIAL:
         return drive_enter(drive, TRANSFER_PENDING, NULL, changed, error);
     case TRANSFER_PENDING:
-        return go_pending(drive, changed, error);
+        return drive_pending(drive, changed, error);
     case TRANSFER_COMMITTED:
-        return go_committed(drive, changed, error);
+        return drive_committed(drive, changed, error);
     case TRANSFER_APPLIED:
-        return go_applied(drive, changed, error);
+        return drive_applied(drive, changed, error);
     default:
         truce_assert(drive->state == TRANSFER_CANCELING);
-        return go_canceling(drive, changed, error);
+        return drive_canceling(drive, changed, error);
     }
 }
 
@@ -628,7 +628,7 @@ static truce_status drive_run(struct drive *drive, bson_error_t *error)
     while (!status && !drive_has_ended(drive)) {
         bool changed = false;
 
-        status = drive_go_on(drive, &changed, error);
+        status = drive_step(drive, &changed, error);
         if (!status && !changed)
             status = drive_read_again(drive, error);
     }

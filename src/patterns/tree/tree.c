@@ -270,14 +270,14 @@ truce_status truce__tree_make(truce_tree *tree, bson_error_t *error)
 /* Copies the update and adds {$set: {_rev}}. */
 static void append_rev(const bson_t *update, bson_t *with)
 {
-    bson_t set, said;
+    bson_t set, assigned;
     bson_oid_t rev;
 
     bson_copy_to_excluding_noinit(update, with, "$set", NULL);
     truce__id_new(&rev);
     BSON_APPEND_DOCUMENT_BEGIN(with, "$set", &set);
-    if (truce__value_subdocument(update, "$set", &said))
-        bson_concat(&set, &said);
+    if (truce__value_subdocument(update, "$set", &assigned))
+        bson_concat(&set, &assigned);
     BSON_APPEND_OID(&set, "_rev", &rev);
     bson_append_document_end(with, &set);
 }

@@ -70,7 +70,7 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
 void truce__tree_master_release(struct tree_master *master);
 /* Creates the tree unless it exists. */
 truce_status truce__tree_make(truce_tree *tree, bson_error_t *error);
-static inline int64_t truce__tree_kept(const struct tree_master *master)
+static inline int64_t truce__tree_oldest_version(const struct tree_master *master)
 {
     return master->gone > master->first ? master->gone : master->first;
 }
@@ -249,7 +249,7 @@ struct truce_tree_edit {
     /* If a version was published under the id before, it is later than this version. */
     int64_t since;
     /* The caller gave `since`. */
-    bool since_said;
+    bool since_given;
     /* The edit publishes a version even if it has no items. */
     bool even_empty;
     /* The record of the edit is stored. */
@@ -310,7 +310,7 @@ struct tree_merging {
  * not exist in that version. */
 struct tree_three_way {
     struct value id;
-    bson_t *base, *incoming, *standing;
+    bson_t *base, *incoming, *current;
 };
 
 /* ---- publication (tree_edit.c) ---- */

@@ -38,39 +38,41 @@
 static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
                                  struct tree_from *from, bson_error_t *error)
 {
-    bson_t said;
+    bson_t given;
     bson_iter_t iter;
 
     *from = (struct tree_from){.merges = 0};
-    if (!truce__value_subdocument(master, "from", &said))
+    if (!truce__value_subdocument(master, "from", &given))
         return TRUCE_OK;
-    if (strlen(truce__field_text(&said, "tree")) > TREE_NAME_MAX ||
-        strlen(truce__field_text(&said, "root")) > TREE_NAME_MAX ||
-        !bson_iter_init_find(&iter, &said, "born") || !BSON_ITER_HOLDS_OID(&iter))
+    if (strlen(truce__field_text(&given, "tree")) > TREE_NAME_MAX ||
+        strlen(truce__field_text(&given, "root")) > TREE_NAME_MAX ||
+        !bson_iter_init_find(&iter, &given, "born") || !BSON_ITER_HOLDS_OID(&iter))
         return truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid tree document",
                            TREES, tree->name);
     bson_oid_copy(bson_iter_oid(&iter), &from->born);
-    memcpy(from->tree, truce__field_text(&said, "tree"), strlen(truce__field_text(&said, "tree")));
-    memcpy(from->root, truce__field_text(&said, "root"), strlen(truce__field_text(&said, "root")));
-    from->theirs = truce__field_count(&said, "theirs");
-    from->ours = truce__field_count(&said, "ours");
-    from->pulled = bson_iter_init_find(&iter, &said, "pulled");
-    from->merges = truce__field_count(&said, "merges");
+    memcpy(from->tree, truce__field_text(&given, "tree"),
+           strlen(truce__field_text(&given, "tree")));
+    memcpy(from->root, truce__field_text(&given, "root"),
+           strlen(truce__field_text(&given, "root")));
+    from->theirs = truce__field_count(&given, "theirs");
+    from->ours = truce__field_count(&given, "ours");
+    from->pulled = bson_iter_init_find(&iter, &given, "pulled");
+    from->merges = truce__field_count(&given, "merges");
     return TRUCE_OK;
 }
 
 static bson_t *branch_make_update(const struct tree_from *from)
 {
-    bson_t *update = bson_new(), set, said;
+    bson_t *update = bson_new(), set, given;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    BSON_APPEND_DOCUMENT_BEGIN(&set, "from", &said);
-    BCON_APPEND(&said, "tree", BCON_UTF8(from->tree), "born", BCON_OID(&from->born), "root",
+    BSON_APPEND_DOCUMENT_BEGIN(&set, "from", &given);
+    BCON_APPEND(&given, "tree", BCON_UTF8(from->tree), "born", BCON_OID(&from->born), "root",
                 BCON_UTF8(from->root), "theirs", BCON_INT64(from->theirs), "ours",
                 BCON_INT64(from->ours), "merges", BCON_INT64(from->merges));
     if (from->pulled)
-        BSON_APPEND_BOOL(&said, "pulled", true);
-    bson_append_document_end(&set, &said);
+        BSON_APPEND_BOOL(&given, "pulled", true);
+    bson_append_document_end(&set, &given);
     bson_append_document_end(update, &set);
     return update;
 }
@@ -470,8 +472,8 @@ static void merge_report(struct tree_merging *merging, const struct tree_three_w
                          const bson_t *paths)
 {
     truce_tree_conflict conflict = {.paths = paths};
-    const bson_t *mine = merging->foreign ? item->standing : item->incoming,
-                 *theirs = merging->foreign ? item->incoming : item->standing,
+    const bson_t *mine = merging->foreign ? item->current : item->incoming,
+                 *theirs = merging->foreign ? item->incoming : item->current,
                  *kept[] = {item->base, mine, theirs};
     bson_t parts[3], holder = BSON_INITIALIZER;
     bson_iter_t iter;
@@ -499,7 +501,7 @@ static bool merging_takes_incoming(const struct tree_merging *merging)
 }
 
 /* Handles an item that cannot be merged. */
-static truce_status merge_disagree(struct tree_merging *merging, const struct tree_three_way *item,
+static truce_status merge_conflict(struct tree_merging *merging, const struct tree_three_way *item,
                                    bson_error_t *error)
 {
     bson_t all = BSON_INITIALIZER;
@@ -532,8 +534,8 @@ static truce_status tree_merge_item(struct tree_merging *merging, const struct t
     truce_status status;
 
     merge_content(item->base, &base);
-    merge_content(merging->foreign ? item->standing : item->incoming, &mine);
-    merge_content(merging->foreign ? item->incoming : item->standing, &theirs);
+    merge_content(merging->foreign ? item->current : item->incoming, &mine);
+    merge_content(merging->foreign ? item->incoming : item->current, &theirs);
     status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
                           truce__value_document(&theirs), &options, &merged, &conflicts, error);
     if (!status && !bson_empty(&conflicts) && merging->options->prefer == TRUCE_TREE_ASK)
@@ -552,13 +554,13 @@ static truce_status tree_merge_item(struct tree_merging *merging, const struct t
 static truce_status truce__tree_merge(struct tree_merging *merging,
                                       const struct tree_three_way *item, bson_error_t *error)
 {
-    if (truce__tree_same(item->base, item->standing))
+    if (truce__tree_same(item->base, item->current))
         return put_incoming(merging, item, error);
-    if (truce__tree_same(item->incoming, item->standing) ||
+    if (truce__tree_same(item->incoming, item->current) ||
         truce__tree_same(item->incoming, item->base))
         return TRUCE_OK;
-    return item->incoming && item->standing ? tree_merge_item(merging, item, error)
-                                            : merge_disagree(merging, item, error);
+    return item->incoming && item->current ? tree_merge_item(merging, item, error)
+                                           : merge_conflict(merging, item, error);
 }
 
 /* ---- rebase and revert ----------------------------------------------------------------------- */
@@ -592,9 +594,9 @@ static void forget_pairs(struct rebase *rebase)
 
         if (item->base)
             bson_destroy(item->base);
-        if (item->standing)
-            bson_destroy(item->standing);
-        item->base = item->standing = NULL;
+        if (item->current)
+            bson_destroy(item->current);
+        item->base = item->current = NULL;
     }
 }
 
@@ -612,7 +614,7 @@ static truce_status take_pair(struct value id, const bson_t *low, const bson_t *
         if (!truce__value_equal(item->id, id))
             continue;
         item->base = low ? bson_copy(low) : NULL;
-        item->standing = high ? bson_copy(high) : NULL;
+        item->current = high ? bson_copy(high) : NULL;
     }
     return TRUCE_OK;
 }
@@ -768,7 +770,7 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     rebase->merging.fresh->has_id = edit->has_id;
     rebase->merging.fresh->id = edit->id;
     rebase->merging.fresh->since = edit->since;
-    rebase->merging.fresh->since_said = edit->since_said;
+    rebase->merging.fresh->since_given = edit->since_given;
     rebase->current =
         (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
     status = rebase_all(rebase, error);
@@ -835,7 +837,7 @@ struct joining {
     const truce_tree_merge_options *options;
     /* A snapshot of the source, which holds the version. */
     truce_tree_snapshot *incoming;
-    truce_tree_snapshot base, standing;
+    truce_tree_snapshot base, current;
     struct tree_merging merging;
     struct tree_ids ids;
     bool differs;
@@ -882,7 +884,7 @@ static truce_status open_base(struct joining *joining, bson_error_t *error)
 static truce_status check_origin(const struct joining *joining, bson_error_t *error)
 {
     const truce_tree_snapshot *of =
-        joining_is_pull(joining) ? joining->incoming : &joining->standing;
+        joining_is_pull(joining) ? joining->incoming : &joining->current;
 
     return bson_oid_equal(&of->master.born, &joining->from.born)
                ? TRUCE_OK
@@ -910,7 +912,7 @@ static truce_status open_versions(struct joining *joining, bson_error_t *error)
         options.message = message;
     status = truce_tree_begin(joining->target, &options, &joining->merging.fresh, error);
     if (!status)
-        status = truce__tree_open(joining->target, joining->merging.fresh->base, &joining->standing,
+        status = truce__tree_open(joining->target, joining->merging.fresh->base, &joining->current,
                                   error);
     if (!status)
         status = check_origin(joining, error);
@@ -979,7 +981,7 @@ static truce_status merge_portion(struct joining *joining, const struct value *i
     struct tree_three_way items[MERGE_BATCH_ITEMS] = {0};
     struct gathering base = {items, count, offsetof(struct tree_three_way, base)},
                      incoming = {items, count, offsetof(struct tree_three_way, incoming)},
-                     standing = {items, count, offsetof(struct tree_three_way, standing)};
+                     current = {items, count, offsetof(struct tree_three_way, current)};
     bson_t array = BSON_INITIALIZER;
     uint32_t index = 0;
     truce_status status;
@@ -992,7 +994,7 @@ static truce_status merge_portion(struct joining *joining, const struct value *i
     if (!status)
         status = join_gather(&incoming, joining->incoming, &array, error);
     if (!status)
-        status = join_gather(&standing, &joining->standing, &array, error);
+        status = join_gather(&current, &joining->current, &array, error);
     for (size_t i = 0; !status && i < count; i++) {
         if (truce__tree_same(items[i].base, items[i].incoming))
             continue;
@@ -1001,7 +1003,7 @@ static truce_status merge_portion(struct joining *joining, const struct value *i
     }
     join_forget(&base);
     join_forget(&incoming);
-    join_forget(&standing);
+    join_forget(&current);
     bson_destroy(&array);
     return status;
 }
@@ -1070,9 +1072,9 @@ static bool trees_have_advanced(struct joining *joining)
     bool there = !truce__tree_from(joining->branch, &now, NULL) &&
                  !truce__tree_master(joining->target, &target, NULL) &&
                  !truce__tree_master(joining->source, &source, NULL);
-    bool went = there && (now.merges != joining->from.merges ||
-                          target.current != joining->standing.version ||
-                          source.current != joining->incoming->version);
+    bool went = there &&
+                (now.merges != joining->from.merges || target.current != joining->current.version ||
+                 source.current != joining->incoming->version);
 
     truce__tree_master_release(&source);
     truce__tree_master_release(&target);
@@ -1085,7 +1087,7 @@ static truce_status merge_once(struct joining *joining, bson_error_t *error)
     truce_status status = joining_find_branch(joining, error);
 
     joining->differs = false;
-    joining->base = joining->standing = (truce_tree_snapshot){0};
+    joining->base = joining->current = (truce_tree_snapshot){0};
     if (!status)
         status = open_versions(joining, error);
     if (!status)
@@ -1101,7 +1103,7 @@ static truce_status merge_once(struct joining *joining, bson_error_t *error)
     if (status && joining->merging.fresh)
         (void)!truce_tree_abandon(joining->merging.fresh, NULL);
     truce__tree_leave(&joining->base);
-    truce__tree_leave(&joining->standing);
+    truce__tree_leave(&joining->current);
     truce_tree_close(joining->incoming);
     joining->incoming = NULL;
     truce__tree_ids_release(&joining->ids);

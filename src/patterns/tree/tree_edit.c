@@ -230,7 +230,7 @@ static bson_t *edit_make_record(const truce_tree_edit *edit, int64_t now_ms)
         BSON_APPEND_OID(document, "origin", &edit->origin);
     if (edit->has_id)
         BCON_APPEND(document, "request", "{", "id", BCON_OID(&edit->id),
-                    edit->since_said ? "since" : "from", BCON_INT64(edit->since), "}");
+                    edit->since_given ? "since" : "from", BCON_INT64(edit->since), "}");
     return document;
 }
 
@@ -383,7 +383,7 @@ static void take_request(truce_tree_edit *edit, const bson_t *record)
     edit->has_id = true;
     bson_oid_copy(bson_iter_oid(&id), &edit->id);
     edit->since = truce__field_count(&request, "since");
-    edit->since_said = bson_has_field(&request, "since");
+    edit->since_given = bson_has_field(&request, "since");
 }
 
 /* Copies the items under a new token. The process that began the old edit may still write items
@@ -460,7 +460,7 @@ truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *o
             (*edit)->has_id = true;
             bson_oid_copy(options->id, &(*edit)->id);
             (*edit)->since = options->base;
-            (*edit)->since_said = options->base != 0;
+            (*edit)->since_given = options->base != 0;
         }
         if (options->token)
             status = edit_resume(*edit, options->token, error);
@@ -1103,7 +1103,7 @@ static truce_status edit_find_request(truce_tree_edit *edit, struct found_reques
         status = find_request(edit, &master, found, error);
         if (!status && !found->version)
             status = truce__tree_master(edit->tree, &now, error);
-        if (!status && edit->since_said && now.gone > edit->since + 1)
+        if (!status && edit->since_given && now.gone > edit->since + 1)
             status = truce__fail(TRUCE_EXPIRED, error,
                                  "version %" PRId64
                                  " of tree \"%s\" is collected: it is unknown whether the edit "

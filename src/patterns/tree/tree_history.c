@@ -613,7 +613,7 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
 
     import->totals.passed++;
     /* This tree had the version and has collected it. */
-    if (version < truce__tree_kept(master))
+    if (version < truce__tree_oldest_version(master))
         return TRUCE_OK;
     status = tree_entry(import->tree, master, version, &entry, error);
     if (!status && bson_iter_init_find(&ours, &entry, "token") &&

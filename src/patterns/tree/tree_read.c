@@ -546,7 +546,7 @@ static truce_status tree_read_check_version(const truce_tree *tree,
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, version);
     if (version < master->gone)
-        return tree_fail_collected(tree, version, truce__tree_kept(master), error);
+        return tree_fail_collected(tree, version, truce__tree_oldest_version(master), error);
     return TRUCE_OK;
 }
 
@@ -616,14 +616,14 @@ static truce_status version_of_token(const truce_tree *tree, const struct tree_m
 static truce_status find_version(truce_tree *tree, const struct tree_master *master,
                                  const truce_tree_at *at, int64_t *version, bson_error_t *error)
 {
-    int said = (at->version != 0) + (at->time_ms != 0) + (at->tag != NULL) + (at->token != NULL);
+    int given = (at->version != 0) + (at->time_ms != 0) + (at->tag != NULL) + (at->token != NULL);
 
     *version = at->version ? at->version : master->current;
-    if (said > 1)
+    if (given > 1)
         return truce__fail(
             TRUCE_INVALID, error,
             "%d of version, time, tag, and token are given: a snapshot has at most one of them",
-            said);
+            given);
     if (at->version < 0)
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, at->version);
@@ -648,8 +648,8 @@ static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at
     if (!status)
         status = find_version(snapshot->tree, &snapshot->master, at, &snapshot->version, error);
     if (!status && snapshot->version < master->first && snapshot->version != master->current)
-        status =
-            tree_fail_collected(snapshot->tree, snapshot->version, truce__tree_kept(master), error);
+        status = tree_fail_collected(snapshot->tree, snapshot->version,
+                                     truce__tree_oldest_version(master), error);
     if (!status)
         status =
             tree_read_check_version(snapshot->tree, &snapshot->master, snapshot->version, error);
@@ -993,7 +993,7 @@ static void append_master(const truce_tree *tree, const struct tree_master *mast
     if (master->current)
         BSON_APPEND_DATE_TIME(status, "at", master->at_ms);
     BSON_APPEND_INT64(status, "settled", master->settled);
-    BSON_APPEND_INT64(status, "kept", truce__tree_kept(master));
+    BSON_APPEND_INT64(status, "kept", truce__tree_oldest_version(master));
     if (master->keep.versions || master->keep.age_ms) {
         bson_t keep;
 

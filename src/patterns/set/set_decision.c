@@ -4,7 +4,7 @@
  * operations arrive. Names of sources decide between equal numbers, and an add ranks above a
  * remove.
  *
- *     stored     arrives            verdict
+ *     stored     arrives            decision
  *     none       add    1000        open: it must be applied
  *     add 1000   add    1000        duplicate: it was applied before
  *     rem 1001   add    1000        stale: a greater number is stored
@@ -27,7 +27,7 @@ int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b)
     return (int)a->add - (int)b->add;
 }
 
-enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank)
+enum set_decision truce__set_decide(const struct set_state *state, const struct set_rank *rank)
 {
     if (state->stored.seq) {
         int order = truce__set_rank_compare(&state->stored, rank);
