@@ -6,17 +6,17 @@
 #include "truce/hooks.h"
 
 /* The receiver of the messages. If all fields are 0, messages are dropped. */
-struct notices {
-    void (*tell)(truce_log_level level, const char *message, void *arg);
+struct log_hook {
+    void (*log)(truce_log_level level, const char *message, void *arg);
     void *arg;
 };
 
 /* Returns the receiver of the log messages of a store. If `hooks` is NULL, messages are dropped. */
-struct notices truce__notices_of(const truce_store_hooks *hooks);
+struct log_hook truce__log_hook_of(const truce_store_hooks *hooks);
 
 /* Logs one message, which is cut after 1,023 bytes. The caller writes it in lower case, without a
- * full stop. `notices` may be NULL. */
-void truce__log_emit(const struct notices *notices, truce_log_level level, const char *format, ...)
+ * full stop. `hook` may be NULL. */
+void truce__log_emit(const struct log_hook *hook, truce_log_level level, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
 #endif

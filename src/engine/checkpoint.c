@@ -320,7 +320,7 @@ static void note_growth(const struct checkpointer *checkpointer)
                              ? "a part of it is not archived yet"
                              : "readers or another process prevented each checkpoint";
 
-    truce__log_emit(&durable->notices, TRUCE_LOG_WARNING,
+    truce__log_emit(&durable->log_hook, TRUCE_LOG_WARNING,
                     "the log of \"%s\" has more than %d pages and grows, because %s", durable->path,
                     atomic_load(&checkpointer->due), reason);
 }

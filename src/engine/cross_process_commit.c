@@ -112,12 +112,12 @@ bool truce__combine_publish(struct combine *combine, bool relaxed)
     return truce__records_publish(&combine->records, request, relaxed);
 }
 
-/* Fails the operation with UNKNOWN, because its answer in the lock file is damaged. Only another
+/* Fails the operation with UNKNOWN, because its reply in the lock file is damaged. Only another
  * program that writes into the lock file can cause this. */
 static void fail_damaged(struct write_op *op)
 {
     op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
-                             "another process executed the write, but its answer in the lock file "
+                             "another process executed the write, but its reply in the lock file "
                              "is damaged: read the documents to find the outcome");
 }
 

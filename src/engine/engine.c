@@ -238,7 +238,7 @@ static truce_status engine_recover(struct engine *engine, bson_error_t *error)
                                                          : TRUCE_LOCKED;
     if (!status) {
         atomic_store(&engine->lock.page->broken, false);
-        truce__log_emit(&engine->durable.notices, TRUCE_LOG_WARNING,
+        truce__log_emit(&engine->durable.log_hook, TRUCE_LOG_WARNING,
                         "recovered \"%s\" after the disk had refused a write: the log was "
                         "rewritten up to its last valid commit",
                         engine->path);
@@ -385,7 +385,7 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
         engine->read_only_reader = truce__read_only_new(engine->path);
         status = try_read(engine, NULL, &wrong, error);
         if (!status)
-            truce__log_emit(&engine->durable.notices, TRUCE_LOG_INFO,
+            truce__log_emit(&engine->durable.log_hook, TRUCE_LOG_INFO,
                             "the lock file or the log of \"%s\" is not writable: reads may return "
                             "commits that are not on disk yet",
                             engine->path);
@@ -441,7 +441,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     uint64_t cache_bytes;
     int helpers;
     struct engine *made;
-    const struct notices notices = truce__notices_of(options->hooks);
+    const struct log_hook log_hook = truce__log_hook_of(options->hooks);
     truce_status status;
     char *real;
 
@@ -469,7 +469,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     made->seen = truce__seen_new();
     made->pages = truce__page_cache_new(cache_bytes / PAGES_PART);
     made->helpers = truce__helpers_new(helpers);
-    truce__durable_init(&made->durable, made->path, &made->lock, &notices);
+    truce__durable_init(&made->durable, made->path, &made->lock, &log_hook);
     status = engine_open_file(made, must_exist, error);
     if (!status) {
         truce__snapshots_init(&made->snapshots, &made->readers, &made->lock, &limits);

@@ -98,7 +98,7 @@ static void snapshots_end(struct snapshot *snapshot, const char *why)
     snapshot->why = why;
     if (*why)
         truce__log_emit(
-            &snapshot->all->readers->durable->notices, TRUCE_LOG_INFO,
+            &snapshot->all->readers->durable->log_hook, TRUCE_LOG_INFO,
             "ended a cursor or snapshot of \"%s\" after %lld s, because %s",
             snapshot->all->readers->durable->path,
             (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000), why);

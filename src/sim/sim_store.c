@@ -24,7 +24,7 @@ static void trace_call(struct run *run, const char *verb, const char *collection
     if (run->trace && run->current)
         fprintf(run->trace, "  P%d %s %s %s %s [%s]\n", run->current->number, verb, collection,
                 sim_store_show(filter, a, sizeof a), sim_store_show(document, b, sizeof b),
-                truce__sim_action_names[run->current->verdict]);
+                truce__sim_action_names[run->current->action]);
 }
 
 /* ---- the decorator -------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ static truce_status sim_store_fail_crashed(bson_error_t *error)
 
 static truce_status sim_store_unanswered(bson_error_t *error)
 {
-    return truce__fail(TRUCE_UNKNOWN, error, "no answer");
+    return truce__fail(TRUCE_UNKNOWN, error, "no reply");
 }
 
 /* Runs before each call. Returns false if the client is dead; the call is then not made. */
@@ -52,12 +52,12 @@ static bool before_call(struct client *client, bool may_be_late)
     if (client->dead)
         return false;
     if (run->free_running) {
-        client->verdict = SIM_STEP;
+        client->action = SIM_STEP;
         return true;
     }
     client->may_be_late = may_be_late;
     truce__fiber_yield();
-    if (client->verdict == SIM_CRASH_BEFORE)
+    if (client->action == SIM_CRASH_BEFORE)
         client->dead = true;
     return !client->dead;
 }
@@ -82,12 +82,12 @@ static truce_status after_call(struct client *client, truce_status status, uint6
                                bson_error_t *error)
 {
     client->local = truce__sim_mix(client->local,
-                                   truce__sim_mix(digest, (uint64_t)status + 77 * client->verdict));
-    if (client->verdict == SIM_CRASH_AFTER) {
+                                   truce__sim_mix(digest, (uint64_t)status + 77 * client->action));
+    if (client->action == SIM_CRASH_AFTER) {
         client->dead = true;
         return sim_store_fail_crashed(error);
     }
-    return client->verdict == SIM_LOSE ? sim_store_unanswered(error) : status;
+    return client->action == SIM_LOSE ? sim_store_unanswered(error) : status;
 }
 
 /* A cursor of a client. */
@@ -260,14 +260,14 @@ static truce_status one_bulk(struct client *client, const truce_write *writes, s
     if (!before_call(client, count == 1))
         return no_outcomes(outcomes, count, sim_store_fail_crashed(error), error);
     trace_bulk(client->run, writes, count);
-    if (client->verdict == SIM_LATE)
+    if (client->action == SIM_LATE)
         return no_outcomes(outcomes, count, keep_late(client, &writes[0], error), error);
     client->run->changes++;
     status = truce_bulk(client->run->inner, writes, count, options, outcomes, error);
     for (size_t i = 0; i < count; i++)
         sim_store_observe(client->run, client->txn, writes[i].collection, writes[i].filter);
     status = after_call(client, status, (uint64_t)outcomes[0].result.matched, error);
-    if (client->dead || client->verdict == SIM_LOSE)
+    if (client->dead || client->action == SIM_LOSE)
         no_outcomes(outcomes, count, status, error);
     return status;
 }
@@ -288,7 +288,7 @@ static truce_status joined_bulk(struct client *client, const truce_write *writes
         changed += outcomes[done].result.matched + outcomes[done].result.inserted;
     }
     for (size_t i = done;
-         client->verdict == SIM_LATE && i < count && truce__sim_free_late(client->run); i++)
+         client->action == SIM_LATE && i < count && truce__sim_free_late(client->run); i++)
         (void)keep_late(client, &writes[i], NULL);
     for (size_t i = 0; changed < count && i < done; i++) {
         if (writes[i].kind != TRUCE_WRITE_INSERT)
@@ -324,7 +324,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     if (!before_call(client, true))
         return sim_store_fail_crashed(error);
     trace_call(client->run, "find-and-modify", collection, filter, update);
-    if (client->verdict == SIM_LATE) {
+    if (client->action == SIM_LATE) {
         truce_write write = {.collection = collection, .filter = filter, .document = update};
         struct late_call *late = truce__sim_free_late(client->run);
 

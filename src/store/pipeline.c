@@ -637,12 +637,12 @@ static bool environment_indexed(void *arg, const char *collection, const char *p
     const struct alias *alias = truce__aliases_find(cursor->aliases, collection);
     struct fields fields;
     bool found = false;
-    char *asked = NULL;
+    char *resolved = NULL;
     bson_t indexes;
 
     if (alias) {
         collection = alias->on;
-        path = asked = truce__alias_path(alias, path);
+        path = resolved = truce__alias_path(alias, path);
     }
     if (!path)
         return false;
@@ -650,7 +650,7 @@ static bool environment_indexed(void *arg, const char *collection, const char *p
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
             found = found || lookup_index_serves(fields.value, path);
     bson_destroy(&indexes);
-    bson_free(asked);
+    bson_free(resolved);
     return found;
 }
 

@@ -120,7 +120,7 @@ static truce_status find(truce_store *store, const char *collection, const bson_
     if (decision == DIE_BEFORE || decision == DIE_AFTER)
         return dead(error);
     if (decision == LOSE)
-        return truce__fail(TRUCE_UNKNOWN, error, "no answer");
+        return truce__fail(TRUCE_UNKNOWN, error, "no reply");
     return client->turns->inner->ops->find(client->turns->inner, collection, filter, options,
                                            cursor, error);
 }
@@ -134,7 +134,7 @@ static truce_status count(truce_store *store, const char *collection, const bson
     if (decision == DIE_BEFORE || decision == DIE_AFTER)
         return truce__fail(TRUCE_IO, error, "the client died");
     if (decision == LOSE)
-        return truce__fail(TRUCE_UNKNOWN, error, "no answer");
+        return truce__fail(TRUCE_UNKNOWN, error, "no reply");
     return client->turns->inner->ops->count(client->turns->inner, collection, filter, options,
                                             counted, error);
 }
@@ -191,13 +191,13 @@ static truce_status bulk(truce_store *store, const truce_write *writes, size_t c
             put_aside(turns, &writes[0]);
         status = decision == LATE ? TRUCE_UNKNOWN : TRUCE_IO;
         clear_outcomes(outcomes, count, status);
-        return truce__fail(status, error, "no answer");
+        return truce__fail(status, error, "no reply");
     }
     status = turns->inner->ops->bulk(turns->inner, writes, count, options, outcomes, error);
     if (decision == LOSE || decision == DIE_AFTER) {
         status = decision == LOSE ? TRUCE_UNKNOWN : TRUCE_IO;
         clear_outcomes(outcomes, count, status);
-        return truce__fail(status, error, "no answer");
+        return truce__fail(status, error, "no reply");
     }
     return status;
 }
@@ -221,7 +221,7 @@ static truce_status find_and_modify(truce_store *store, const char *collection,
                                             .options = {.upsert = options->upsert}});
         bson_init(document);
         *result = (truce_write_result){0};
-        return truce__fail(decision == LATE ? TRUCE_UNKNOWN : TRUCE_IO, error, "no answer");
+        return truce__fail(decision == LATE ? TRUCE_UNKNOWN : TRUCE_IO, error, "no reply");
     }
     status = turns->inner->ops->find_and_modify(turns->inner, collection, filter, update, options,
                                                 document, result, error);
@@ -229,7 +229,7 @@ static truce_status find_and_modify(truce_store *store, const char *collection,
         bson_reinit(document);
         truce_write_result_release(result);
         *result = (truce_write_result){0};
-        status = truce__fail(decision == LOSE ? TRUCE_UNKNOWN : TRUCE_IO, error, "no answer");
+        status = truce__fail(decision == LOSE ? TRUCE_UNKNOWN : TRUCE_IO, error, "no reply");
     }
     return status;
 }

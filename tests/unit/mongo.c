@@ -191,12 +191,12 @@ TEST(reports_unreachable_servers_in_its_own_words)
          "x: no server accepts writes"},
         {"No suitable servers found: `serverSelectionTimeoutMS` expired: [Failed to connect to "
          "target host: [::1]:27017] [Failed to resolve a.b]",
-         "x: no answer from [::1]:27017, unknown host a.b"},
+         "x: no reply from [::1]:27017, unknown host a.b"},
         {"No suitable servers found (`serverSelectionTryOnce` set): [connection refused calling "
          "hello on 'h:1']",
-         "x: no answer from 'h:1'"},
+         "x: no reply from 'h:1'"},
         {"y: [Failed to read 1347703876 bytes: socket error or timeout]",
-         "x: the peer is not a MongoDB server, or stopped answering"},
+         "x: the peer is not a MongoDB server, or stopped replying"},
         {"y: [TLS handshake failed.]", "x: TLS handshake failed"},
         {"y: [", "x: no server accepts writes"},
         {"y: [Failed to resolve ", "x: unknown host "},
@@ -684,7 +684,7 @@ static void hear(truce_log_level level, const char *message, void *arg)
 
 TEST(logs_messages_of_libmongoc_without_passwords)
 {
-    struct mongoc_audience first = {.notices = {hear, NULL}}, second = {.notices = {0}};
+    struct mongoc_audience first = {.log_hook = {hear, NULL}}, second = {.log_hook = {0}};
     void (*say)(mongoc_log_level_t level, const char *domain, const char *format, ...);
     bson_error_t error;
     void *library;

@@ -12,7 +12,7 @@ static void sweep_index_builds(struct engine *engine)
     bson_error_t error;
 
     if (truce__index_build_sweep(engine, SWEEP_MS, &error))
-        truce__log_emit(&engine->durable.notices, TRUCE_LOG_WARNING,
+        truce__log_emit(&engine->durable.log_hook, TRUCE_LOG_WARNING,
                         "cannot remove an unfinished index from \"%s\": %s; the next open of the "
                         "store tries again",
                         engine->path, error.message);

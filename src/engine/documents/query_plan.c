@@ -1044,15 +1044,15 @@ static void ranges_multiply(struct plan_scan *scan, const struct bounds *bounds)
 
 static void ranges_add_field(struct plan_scan *scan, const struct bounds *bounds, bool descending)
 {
-    struct bounds turned;
+    struct bounds reversed;
 
     if (!descending) {
         ranges_multiply(scan, bounds);
         return;
     }
-    truce__bounds_invert(bounds, &turned);
-    ranges_multiply(scan, &turned);
-    truce__bounds_release(&turned);
+    truce__bounds_invert(bounds, &reversed);
+    ranges_multiply(scan, &reversed);
+    truce__bounds_release(&reversed);
 }
 
 /* Fills `scan` with the ranges of the candidate. Returns false if there would be too many. The last
@@ -1191,27 +1191,27 @@ static bool ranges_append_end(struct buffer *text, const struct interval_end *en
     return end->included;
 }
 
-/* Appends an interval as MongoDB's explain shows it, such as ["a", "b"). `turned` exchanges its
+/* Appends an interval as MongoDB's explain shows it, such as ["a", "b"). `reversed` exchanges its
  * ends for a descending field. */
-static void append_interval(struct buffer *text, const struct interval *interval, bool turned)
+static void append_interval(struct buffer *text, const struct interval *interval, bool reversed)
 {
-    const struct interval_end *first = turned ? &interval->high : &interval->low,
-                              *last = turned ? &interval->low : &interval->high;
+    const struct interval_end *first = reversed ? &interval->high : &interval->low,
+                              *last = reversed ? &interval->low : &interval->high;
     bool included;
 
     text->size = 0;
     truce__buffer_append_byte(text, '[');
-    included = ranges_append_end(text, first, turned);
+    included = ranges_append_end(text, first, reversed);
     if (!included)
         text->bytes[0] = '(';
     truce__buffer_append_text(text, ", ");
-    included = ranges_append_end(text, last, !turned);
+    included = ranges_append_end(text, last, !reversed);
     truce__buffer_append(text, included ? "]" : ")", 2);
 }
 
 /* Appends the intervals of a field as an array of strings, up to SHOWN_MAX bytes. */
 static void ranges_append_bounds(bson_t *shown, const char *name, const struct bounds *bounds,
-                                 bool turned)
+                                 bool reversed)
 {
     struct buffer text = {0};
     bson_t list;
@@ -1222,7 +1222,7 @@ static void ranges_append_bounds(bson_t *shown, const char *name, const struct b
         const char *key;
 
         bson_uint32_to_string(i, &key, number, sizeof number);
-        append_interval(&text, &bounds->intervals[turned ? bounds->count - 1 - i : i], turned);
+        append_interval(&text, &bounds->intervals[reversed ? bounds->count - 1 - i : i], reversed);
         if (list.len + text.size > SHOWN_MAX) {
             bson_append_utf8(&list, key, -1, "warning: bounds truncated due to BSON size limit",
                              -1);
@@ -1234,12 +1234,12 @@ static void ranges_append_bounds(bson_t *shown, const char *name, const struct b
     truce__buffer_release(&text);
 }
 
-static void ranges_append_all(bson_t *shown, const char *name, bool turned)
+static void ranges_append_all(bson_t *shown, const char *name, bool reversed)
 {
     bson_t list;
 
     BSON_APPEND_ARRAY_BEGIN(shown, name, &list);
-    BSON_APPEND_UTF8(&list, "0", turned ? "[MaxKey, MinKey]" : "[MinKey, MaxKey]");
+    BSON_APPEND_UTF8(&list, "0", reversed ? "[MaxKey, MinKey]" : "[MinKey, MaxKey]");
     bson_append_array_end(shown, &list);
 }
 
@@ -1271,14 +1271,14 @@ static bson_t *candidate_bounds(const struct candidate *candidate)
         return shown;
     }
     for (uint32_t i = 0; i < spec->count; i++) {
-        bool turned = spec->fields[i].descending != candidate->backward;
+        bool reversed = spec->fields[i].descending != candidate->backward;
 
         if (i < candidate->fields && ranges <= RANGES_MAX)
             ranges *= candidate->bounds[i].count;
         if (i < candidate->fields && ranges <= RANGES_MAX)
-            ranges_append_bounds(shown, spec->fields[i].path.text, &candidate->bounds[i], turned);
+            ranges_append_bounds(shown, spec->fields[i].path.text, &candidate->bounds[i], reversed);
         else
-            ranges_append_all(shown, spec->fields[i].path.text, turned);
+            ranges_append_all(shown, spec->fields[i].path.text, reversed);
     }
     return shown;
 }

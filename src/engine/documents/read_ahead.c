@@ -571,7 +571,7 @@ static bool ahead_is_worth_it(const struct query *query, int64_t *last)
 static truce_status request_helpers(struct query *query, struct ahead **ahead, bson_error_t *error)
 {
     struct ahead *made;
-    unsigned asked = 0;
+    unsigned started = 0;
     int64_t last;
     truce_status status;
 
@@ -580,10 +580,10 @@ static truce_status request_helpers(struct query *query, struct ahead **ahead, b
         return TRUCE_OK;
     made = new_ahead(query, last);
     status = truce__query_pause(query, true, error);
-    while (!status && asked < HELPERS_MAX && truce__helpers_any(made->helpers) &&
+    while (!status && started < HELPERS_MAX && truce__helpers_any(made->helpers) &&
            request_helper(made))
-        asked++;
-    if (asked)
+        started++;
+    if (started)
         *ahead = made;
     else
         ahead_release(made);

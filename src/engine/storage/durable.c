@@ -72,9 +72,9 @@
 #define NUMBER_MAX (UINT64_C(1) << 62)
 
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
-                         const struct notices *notices)
+                         const struct log_hook *log_hook)
 {
-    *durable = (struct durable){.path = path, .lock = lock, .notices = *notices};
+    *durable = (struct durable){.path = path, .lock = lock, .log_hook = *log_hook};
     pthread_mutex_init(&durable->mutex, NULL);
 }
 
@@ -172,7 +172,7 @@ void truce__durable_break(void *arg)
     struct durable *durable = arg;
 
     if (durable->lock->page && !atomic_exchange(&durable->lock->page->broken, true))
-        truce__log_emit(&durable->notices, TRUCE_LOG_ERROR,
+        truce__log_emit(&durable->log_hook, TRUCE_LOG_ERROR,
                         "the disk refused a write to \"%s\": every call fails until the store is "
                         "closed in every program and opened again",
                         durable->path);

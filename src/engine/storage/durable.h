@@ -20,7 +20,7 @@ struct durable {
     const char *path;
     struct lock *lock;
     /* The receiver of log messages about errors and events that no caller sees. */
-    struct notices notices;
+    struct log_hook log_hook;
     /* The second descriptor of the log, which is used to sync it. NULL until it is opened. */
     struct kv_log *log;
     /* Guards `syncing`, `begun`, and `ended`. */
@@ -40,7 +40,7 @@ struct durable {
 /* Initializes the struct. `path` and `lock` belong to the caller and must outlive the struct. While
  * the lock has no page (on read-only media), everything counts as durable. */
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
-                         const struct notices *notices);
+                         const struct log_hook *log_hook);
 /* Closes the log. Called when no thread syncs or waits. */
 void truce__durable_release(struct durable *durable);
 

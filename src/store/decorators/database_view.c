@@ -538,12 +538,12 @@ static truce_status database_facts(truce_store *store, bson_t *facts, bson_error
 }
 
 static truce_status database_examine(truce_store *store, const char *repair,
-                                     void (*tell)(const bson_t *finding, void *arg), void *arg,
+                                     void (*report)(const bson_t *finding, void *arg), void *arg,
                                      bson_error_t *error)
 {
     truce_store *inner = database_of_store(store)->inner;
 
-    return inner->ops->examine(inner, repair, tell, arg, error);
+    return inner->ops->examine(inner, repair, report, arg, error);
 }
 
 static truce_status database_compact(truce_store *store, const truce_compact_options *options,

@@ -372,12 +372,12 @@ static truce_status decorator_validator(truce_store *store, const char *collecti
 }
 
 static truce_status decorator_examine(truce_store *store, const char *repair,
-                                      void (*tell)(const bson_t *finding, void *arg), void *arg,
+                                      void (*report)(const bson_t *finding, void *arg), void *arg,
                                       bson_error_t *error)
 {
     truce_store *inner = decorator_of(store)->inner;
 
-    return inner->ops->examine ? inner->ops->examine(inner, repair, tell, arg, error) : TRUCE_OK;
+    return inner->ops->examine ? inner->ops->examine(inner, repair, report, arg, error) : TRUCE_OK;
 }
 
 static truce_status decorator_compact(truce_store *store, const truce_compact_options *options,

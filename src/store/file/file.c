@@ -509,7 +509,7 @@ static truce_status file_settle(truce_store *store, bson_error_t *error)
 }
 
 struct examining {
-    void (*tell)(const bson_t *finding, void *arg);
+    void (*report)(const bson_t *finding, void *arg);
     void *arg;
 };
 
@@ -523,15 +523,15 @@ static void file_report_fault(const struct examine_fault *fault, void *arg)
     BSON_APPEND_UTF8(&finding, "text", fault->text);
     BSON_APPEND_UTF8(&finding, "repair", fault->change);
     BSON_APPEND_BOOL(&finding, "repaired", fault->repaired);
-    examining->tell(&finding, examining->arg);
+    examining->report(&finding, examining->arg);
     bson_destroy(&finding);
 }
 
 static truce_status file_examine(truce_store *store, const char *repair,
-                                 void (*tell)(const bson_t *finding, void *arg), void *arg,
+                                 void (*report)(const bson_t *finding, void *arg), void *arg,
                                  bson_error_t *error)
 {
-    struct examining examining = {tell, arg};
+    struct examining examining = {report, arg};
 
     return truce__engine_examine(file_engine_of(store), repair, file_report_fault, &examining,
                                  error);

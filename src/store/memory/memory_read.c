@@ -595,21 +595,21 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
 }
 
 /* Finds a document by its _id, without the table: a view has none. */
-static void memory_read_one(const struct memory_collection *collection, truce_read_request *look_at)
+static void memory_read_one(const struct memory_collection *collection, truce_read_request *request)
 {
     bson_t wrapped = BSON_INITIALIZER;
     struct value id, other;
 
-    BSON_APPEND_VALUE(&wrapped, "", look_at->id);
+    BSON_APPEND_VALUE(&wrapped, "", request->id);
     id = truce__value_field(truce__value_document(&wrapped), "", 0);
-    for (size_t i = 0; i < collection->count && !look_at->found; i++) {
+    for (size_t i = 0; i < collection->count && !request->found; i++) {
         const bson_t *document = collection->documents[i]->bson;
 
         other = truce__value_field(truce__value_document(document), "_id", 3);
         if (truce__value_equal(id, other)) {
-            bson_destroy(&look_at->document);
-            bson_copy_to(document, &look_at->document);
-            look_at->found = true;
+            bson_destroy(&request->document);
+            bson_copy_to(document, &request->document);
+            request->found = true;
         }
     }
     bson_destroy(&wrapped);

@@ -721,7 +721,7 @@ static truce_status mongo_open_store(const char *scheme, const char *path,
     made->base.ops = &mongo_ops;
     pthread_mutex_init(&made->limited.mutex, NULL);
     made->structure = truce__mongo_structure_new();
-    made->audience.notices = truce__notices_of(options->hooks);
+    made->audience.log_hook = truce__log_hook_of(options->hooks);
     truce__mongoc_listen(&made->audience);
     made->database =
         bson_strdup(options->database ? options->database : mongoc_uri_get_database(uri));
@@ -926,7 +926,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
             schema_append_definition(&list, listed);
         else
             status =
-                truce__fail(TRUCE_IO, error, "%s: the server's answer has an index without a name",
+                truce__fail(TRUCE_IO, error, "%s: the server's reply has an index without a name",
                             command.what);
     }
     truce_cursor_close(cursor);

@@ -271,7 +271,7 @@ static bool listen_is_structure(const bson_t *event)
 }
 
 /* Handles an event. NULL means that the server had no event. */
-static void listen_hear(struct mongo_listener *listener, const bson_t *event)
+static void listen_receive(struct mongo_listener *listener, const bson_t *event)
 {
     pthread_mutex_lock(&listener->mutex);
     listener->heard_ns = listen_now_ns();
@@ -315,7 +315,7 @@ static bool listen_is_over(const struct mongo_listener *listener)
     return atomic_load(&listener->stop) || listen_is_idle(listener);
 }
 
-static bool listen_goes_on(struct mongo_listener *listener)
+static bool listen_continues(struct mongo_listener *listener)
 {
     bool over;
 
@@ -326,7 +326,7 @@ static bool listen_goes_on(struct mongo_listener *listener)
 }
 
 /* Listens until the stream breaks. Returns true if it had begun. */
-static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
+static bool listen_to_stream(struct mongo_listener *listener, mongoc_client_t *client)
 {
     mongoc_database_t *database = mongoc_client_get_database(client, listener->database);
     bson_t *pipeline = BCON_NEW("pipeline", "[", "{", "$project", "{", "ns", BCON_INT32(1), "to",
@@ -337,13 +337,13 @@ static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
 
     if (begun)
         set_listening(listener, true);
-    while (begun && listen_goes_on(listener)) {
+    while (begun && listen_continues(listener)) {
         const bson_t *event = NULL;
 
         if (!mongoc_change_stream_next(stream, &event) &&
             mongoc_change_stream_error_document(stream, NULL, NULL))
             break;
-        listen_hear(listener, event);
+        listen_receive(listener, event);
     }
     if (begun)
         set_listening(listener, false);
@@ -375,8 +375,8 @@ static void listen_while_needed(struct mongo_listener *listener)
         mongoc_client_set_error_api(client, MONGOC_ERROR_API_VERSION_2);
         truce__mongo_limit_listener(client);
     }
-    while (listen_goes_on(listener)) {
-        if (client && hear_all(listener, client))
+    while (listen_continues(listener)) {
+        if (client && listen_to_stream(listener, client))
             pause_ms = RETRY_MS;
         pause_for(listener, pause_ms);
         pause_ms = pause_ms * 2 < RETRY_MAX ? pause_ms * 2 : RETRY_MAX;
@@ -414,7 +414,7 @@ static void *listen_run(void *arg)
 
 /* Returns the time until which a wait may rely on the stream. After that, or without a stream, the
  * wait ends by POLL_MS. */
-static int64_t trusted_until(const struct mongo_listener *listener, int64_t begun_ns)
+static int64_t listen_reliable_until(const struct mongo_listener *listener, int64_t begun_ns)
 {
     int64_t stale_ns = listener->heard_ns + STALE_MS * INT64_C(1000000);
     int64_t polled_ns = begun_ns + POLL_MS * INT64_C(1000000);
@@ -427,7 +427,7 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
                                         uint32_t timeout_ms, bson_error_t *error)
 {
     uint32_t *counter = &listener->counters[listen_slot_of(collection, strlen(collection))];
-    int64_t begun_ns = listen_now_ns(), at_ns = begun_ns, trusted_ns;
+    int64_t begun_ns = listen_now_ns(), at_ns = begun_ns, reliable_ns;
     int64_t until_ns = begun_ns + (int64_t)timeout_ms * 1000000, wake_ns;
     truce_status status = TRUCE_OK;
     uint64_t seen;
@@ -442,15 +442,15 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
     for (;;) {
         /* The token is never 0. */
         seen = (uint64_t)*counter << 1 | 1;
-        trusted_ns = trusted_until(listener, begun_ns);
-        if (seen != *token || at_ns >= until_ns || at_ns >= trusted_ns)
+        reliable_ns = listen_reliable_until(listener, begun_ns);
+        if (seen != *token || at_ns >= until_ns || at_ns >= reliable_ns)
             break;
         status = truce__store_interrupted(store, error);
         if (status)
             break;
         wake_ns = at_ns + INTERRUPT_MS * INT64_C(1000000);
         wake_ns = until_ns < wake_ns ? until_ns : wake_ns;
-        listen_sleep_until(listener, trusted_ns < wake_ns ? trusted_ns : wake_ns);
+        listen_sleep_until(listener, reliable_ns < wake_ns ? reliable_ns : wake_ns);
         at_ns = listen_now_ns();
     }
     listener->waiters--;

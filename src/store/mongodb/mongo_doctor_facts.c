@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "bson/array.h"
 
-static const struct question {
+static const struct fact_query {
     /* The name of the fact, and the database of the command or NULL for the database of the
      * store. */
     const char *name, *database;
@@ -26,7 +26,7 @@ static const struct question {
     const char *leave_out[6];
     /* The kind of deployment that has the command, or -1 for any. */
     int deployment;
-} questions[] = {
+} fact_queries[] = {
     {"build", "admin", "buildInfo", {"buildEnvironment", "openssl"}, -1},
     {"options", "admin", "getCmdLineOpts", {NULL}, -1},
     {"status",
@@ -94,19 +94,20 @@ static void append_refusal(bson_t *facts, const char *name, const bson_error_t *
 }
 
 /* Runs a command and appends its reply, or the refusal. Fails only if there was no reply. */
-static truce_status facts_append_reply(struct mongo_store *store, const struct question *question,
-                                       bson_t *facts, bson_error_t *error)
+static truce_status facts_append_reply(struct mongo_store *store,
+                                       const struct fact_query *fact_query, bson_t *facts,
+                                       bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, reply;
     bson_error_t caught = {0};
     truce_status status;
 
-    BSON_APPEND_INT32(&body, question->command, 1);
-    status = facts_run_command(store, question->database, &body, &reply, &caught);
+    BSON_APPEND_INT32(&body, fact_query->command, 1);
+    status = facts_run_command(store, fact_query->database, &body, &reply, &caught);
     if (!status)
-        facts_append_answer(facts, question->name, &reply, question->leave_out);
+        facts_append_answer(facts, fact_query->name, &reply, fact_query->leave_out);
     else if (facts_is_refusal(status))
-        append_refusal(facts, question->name, &caught);
+        append_refusal(facts, fact_query->name, &caught);
     else if (error)
         *error = caught;
     bson_destroy(&reply);
@@ -236,9 +237,10 @@ truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *
     BSON_APPEND_UTF8(facts, "database", store->database);
     put_capabilities(store, facts);
     status = put_hello(store, facts, error);
-    for (size_t i = 0; !status && i < sizeof questions / sizeof *questions; i++)
-        if (questions[i].deployment < 0 || questions[i].deployment == (int)store->server.deployment)
-            status = facts_append_reply(store, &questions[i], facts, error);
+    for (size_t i = 0; !status && i < sizeof fact_queries / sizeof *fact_queries; i++)
+        if (fact_queries[i].deployment < 0 ||
+            fact_queries[i].deployment == (int)store->server.deployment)
+            status = facts_append_reply(store, &fact_queries[i], facts, error);
     if (!status)
         status = put_feature(store, facts, error);
     if (!status && store->server.deployment == MONGO_SHARDED)

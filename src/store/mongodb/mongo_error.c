@@ -235,12 +235,12 @@ static const struct {
     const char *theirs, *ours;
     bool addressed;
 } unreached[] = {
-    {"Failed to connect to target host: ", "no answer from ", true},
-    {"Failed to connect to: ", "no answer from ", true},
-    {"connection refused calling hello on ", "no answer from ", true},
-    {"connection timeout calling hello on ", "no answer from ", true},
+    {"Failed to connect to target host: ", "no reply from ", true},
+    {"Failed to connect to: ", "no reply from ", true},
+    {"connection refused calling hello on ", "no reply from ", true},
+    {"connection timeout calling hello on ", "no reply from ", true},
     {"Failed to resolve ", "unknown host ", true},
-    {"Failed to read ", "the peer is not a MongoDB server, or stopped answering", false},
+    {"Failed to read ", "the peer is not a MongoDB server, or stopped replying", false},
     {"", "", true},
 };
 
@@ -257,7 +257,7 @@ static void error_append_reason(const char *reason, size_t length, char *text, s
 }
 
 /* Rewrites "No suitable servers found: ...: [REASON] [REASON]". */
-static void say_unreached(const char *message, char *text, size_t size)
+static void error_rewrite_unreached(const char *message, char *text, size_t size)
 {
     const char *at = strchr(message, '['), *end;
 
@@ -386,7 +386,7 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
             caught->message, error);
     status = answered ? mongo_error_status_of(kind, caught->code) : local_status(kind, caught);
     if (caught->domain == MONGOC_ERROR_SERVER_SELECTION) {
-        say_unreached(caught->message, ours, sizeof ours);
+        error_rewrite_unreached(caught->message, ours, sizeof ours);
         message = ours;
     }
     return error_report(after_lost(kind, status), what,

@@ -58,7 +58,7 @@ struct mongo_cursor {
 };
 
 /* Returns the connection to the pool. */
-static void cursor_let_go(struct mongo_cursor *cursor)
+static void cursor_return_client(struct mongo_cursor *cursor)
 {
     if (cursor->session)
         mongoc_client_session_destroy(cursor->session);
@@ -69,7 +69,7 @@ static void cursor_let_go(struct mongo_cursor *cursor)
 
 static truce_status mongo_fail_no_batch(const struct mongo_cursor *cursor, bson_error_t *error)
 {
-    return truce__fail(TRUCE_IO, error, "%s: the server's answer has no batch of documents",
+    return truce__fail(TRUCE_IO, error, "%s: the server's reply has no batch of documents",
                        cursor->what);
 }
 
@@ -84,7 +84,7 @@ static truce_status open_batch(struct mongo_cursor *cursor, const char *field, b
         return mongo_fail_no_batch(cursor, error);
     cursor->id = truce__mongo_number(&cursor->reply, "cursor.id", 0);
     if (!cursor->id)
-        cursor_let_go(cursor);
+        cursor_return_client(cursor);
     return TRUCE_OK;
 }
 
@@ -119,7 +119,7 @@ static truce_status cursor_next_batch(struct mongo_cursor *cursor, int64_t batch
     if (!status)
         status = open_batch(cursor, "cursor.nextBatch", error);
     if (status)
-        cursor_let_go(cursor);
+        cursor_return_client(cursor);
     return status;
 }
 
@@ -220,7 +220,7 @@ static void cursor_close_cursor(truce_cursor *base)
 
     if (cursor->client)
         kill_cursor(cursor);
-    cursor_let_go(cursor);
+    cursor_return_client(cursor);
     bson_destroy(&cursor->reply);
     bson_free(cursor->collection);
     bson_free(cursor);
@@ -298,7 +298,7 @@ truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_c
     if (!status)
         status = open_batch(made, "cursor.firstBatch", error);
     if (status) {
-        cursor_let_go(made);
+        cursor_return_client(made);
         cursor_close_cursor(&made->base);
         return status;
     }
@@ -483,8 +483,8 @@ static truce_status mongo_read_take(const bson_t *reply, const char *field, cons
     if (bson_iter_init_find(&iter, reply, field) && BSON_ITER_HOLDS_ARRAY(&iter))
         bson_iter_array(&iter, &size, &bytes);
     if (!bytes || !bson_init_static(&view, bytes, size) ||
-        truce__document_check(&view, "answer", NULL))
-        return truce__fail(TRUCE_IO, error, "%s: the server's answer has no \"%s\"", what, field);
+        truce__document_check(&view, "reply", NULL))
+        return truce__fail(TRUCE_IO, error, "%s: the server's reply has no \"%s\"", what, field);
     bson_destroy(taken);
     bson_copy_to(&view, taken);
     return TRUCE_OK;

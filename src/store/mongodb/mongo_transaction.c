@@ -723,7 +723,7 @@ static truce_status transaction_read_one(struct mongo_transaction *transaction,
         BSON_ITER_HOLDS_DOCUMENT(&found)) {
         bson_iter_document(&found, &size, &bytes);
         if (!bson_init_static(&view, bytes, size))
-            status = truce__fail(TRUCE_IO, error, "%s: the server's answer has no document", text);
+            status = truce__fail(TRUCE_IO, error, "%s: the server's reply has no document", text);
         else if (truce__document_check(&view, "document", NULL))
             status = truce__mongo_unsound(text, &view, error);
         else

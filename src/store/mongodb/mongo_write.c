@@ -170,7 +170,7 @@ static truce_status take_modified(const bson_t *reply, const truce_modify_option
         bson_iter_document(&iter, &size, &bytes);
         if (!bson_init_static(&view, bytes, size) || truce__document_check(&view, "document", NULL))
             return truce__fail(TRUCE_UNKNOWN, error,
-                               "the server's answer to a find-and-modify is not well-formed");
+                               "the server's reply to a find-and-modify is not well-formed");
         bson_concat(document, &view);
         given = true;
     }
@@ -385,8 +385,8 @@ static void add_touch(struct message *message, size_t owner, const truce_write *
 }
 
 /* Stores the errors of statements in the outcomes of their writes. */
-static void give_outcomes(const struct message *message, const truce_write *writes,
-                          truce_write_outcome *outcomes)
+static void bulk_copy_outcomes(const struct message *message, const truce_write *writes,
+                               truce_write_outcome *outcomes)
 {
     for (size_t i = 0; i < message->count; i++) {
         truce_write_outcome *outcome = &outcomes[message->owners[i]];
@@ -420,7 +420,7 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
     statements.count = message.count;
     statements.all = all;
     status = truce__mongo_send(store, client, &statements, error);
-    give_outcomes(&message, batch->writes, batch->outcomes);
+    bulk_copy_outcomes(&message, batch->writes, batch->outcomes);
     together_message_release(&message);
     return status;
 }

@@ -65,7 +65,7 @@ static void report_audiences(mongoc_log_level_t level, const char *domain, const
         return;
     pthread_mutex_lock(&audiences.mutex);
     for (const struct mongoc_audience *one = audiences.first; one; one = one->next)
-        truce__log_emit(&one->notices, level_of(level), "libmongoc (%s): %s", domain, message);
+        truce__log_emit(&one->log_hook, level_of(level), "libmongoc (%s): %s", domain, message);
     pthread_mutex_unlock(&audiences.mutex);
 }
 

@@ -138,7 +138,7 @@ truce_status truce__mongoc_load(const char *library, bson_error_t *error);
 /* A receiver of libmongoc's messages, which are those of the whole process: each open store has
  * one. If the program uses libmongoc itself, it keeps the messages, and stores receive none. */
 struct mongoc_audience {
-    struct notices notices;
+    struct log_hook log_hook;
     /* Used only by mongoc_load.c. */
     struct mongoc_audience *next;
 };

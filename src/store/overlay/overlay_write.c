@@ -362,7 +362,7 @@ void truce__overlay_makings_release(struct makings *makings)
  */
 
 /* A document of the scratch before a write of an atomic bulk changes it. */
-struct kept {
+struct undo_entry {
     struct collection_part *part;
     /* The old document, or NULL if the scratch had no document with the _id of `made`. */
     bson_t *document;
@@ -371,7 +371,7 @@ struct kept {
     bool replaced;
 };
 
-static truce_status not_as_said(const truce_write *write, bool found, bson_error_t *error)
+static truce_status overlay_fail_guard(const truce_write *write, bool found, bson_error_t *error)
 {
     char shown[200];
 
@@ -381,10 +381,10 @@ static truce_status not_as_said(const truce_write *write, bool found, bson_error
         truce__value_show(truce__value_document(write->filter), shown, sizeof shown));
 }
 
-/* Checks whether the write finds a document that it requires, or none. `kept` gets the document
+/* Checks whether the write finds a document that it requires, or none. `undo` gets the document
  * that the write will change. */
 static truce_status atomic_check_guards(struct overlay *overlay, const truce_write *write,
-                                        struct kept *kept, bson_error_t *error)
+                                        struct undo_entry *undo, bson_error_t *error)
 {
     bool wanted = write->kind != TRUCE_WRITE_REQUIRE_MISSING, found;
     bson_t document;
@@ -397,17 +397,17 @@ static truce_status atomic_check_guards(struct overlay *overlay, const truce_wri
     status =
         truce_find_one(&overlay->base, write->collection, write->filter, NULL, &document, error);
     found = !status;
-    if (found && kept)
-        kept->document = bson_copy(&document);
+    if (found && undo)
+        undo->document = bson_copy(&document);
     bson_destroy(&document);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    return found == wanted ? TRUCE_OK : not_as_said(write, found, error);
+    return found == wanted ? TRUCE_OK : overlay_fail_guard(write, found, error);
 }
 
 /* Reads the document with the _id of an insert, before the insert replaces it. */
 static truce_status overlay_read_before_insert(struct overlay *overlay, const truce_write *write,
-                                               struct kept *kept, bson_error_t *error)
+                                               struct undo_entry *undo, bson_error_t *error)
 {
     bson_t filter, document;
     truce_status status;
@@ -415,33 +415,34 @@ static truce_status overlay_read_before_insert(struct overlay *overlay, const tr
     truce__overlay_id(write->document, &filter);
     status = truce_find_one(&overlay->base, write->collection, &filter, NULL, &document, error);
     if (status == TRUCE_NOT_FOUND)
-        kept->made = write->document;
+        undo->made = write->document;
     bson_destroy(&document);
     bson_destroy(&filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static void keep_kind(struct kept *kept)
+static void undo_keep_kind(struct undo_entry *undo)
 {
     const struct entry *entry =
-        kept->document ? truce__overlay_entry(kept->part, kept->document) : NULL;
+        undo->document ? truce__overlay_entry(undo->part, undo->document) : NULL;
 
-    kept->replaced = entry && entry->replaced;
+    undo->replaced = entry && entry->replaced;
 }
 
 /* Runs one write of an atomic bulk, after it has recorded the document that the write changes. A
  * guard only reads. */
-static truce_status do_one(struct overlay *overlay, const truce_write *write, struct kept *kept,
-                           truce_write_outcome *outcome, bson_error_t *error)
+static truce_status atomic_run_one(struct overlay *overlay, const truce_write *write,
+                                   struct undo_entry *undo, truce_write_outcome *outcome,
+                                   bson_error_t *error)
 {
     bool changes = write->kind == TRUCE_WRITE_UPDATE || write->kind == TRUCE_WRITE_REMOVE;
     truce_status status;
 
-    kept->part = truce__overlay_part(overlay, write->collection);
+    undo->part = truce__overlay_part(overlay, write->collection);
     status = write->kind == TRUCE_WRITE_INSERT
-                 ? overlay_read_before_insert(overlay, write, kept, error)
-                 : atomic_check_guards(overlay, write, changes ? kept : NULL, error);
-    keep_kind(kept);
+                 ? overlay_read_before_insert(overlay, write, undo, error)
+                 : atomic_check_guards(overlay, write, changes ? undo : NULL, error);
+    undo_keep_kind(undo);
     if (!status && (changes || write->kind == TRUCE_WRITE_INSERT))
         return truce__overlay_write(overlay, write, outcome, error);
     outcome->status = status;
@@ -454,10 +455,10 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
 /* ---- restoring ------------------------------------------------------------------------------- */
 
 /* Restores the document of the scratch that a write has changed. The entry remains. */
-static truce_status atomic_put_back(struct overlay *overlay, const struct kept *kept)
+static truce_status atomic_restore(struct overlay *overlay, const struct undo_entry *undo)
 {
-    const bson_t *document = kept->document ? kept->document : kept->made;
-    struct entry *entry = truce__overlay_entry(kept->part, document);
+    const bson_t *document = undo->document ? undo->document : undo->made;
+    struct entry *entry = truce__overlay_entry(undo->part, document);
     truce_status status;
     bson_t filter;
 
@@ -465,19 +466,19 @@ static truce_status atomic_put_back(struct overlay *overlay, const struct kept *
         /* The write did not happen. */
         return TRUCE_OK;
     truce__overlay_id(document, &filter);
-    status = truce_remove(overlay->scratch, kept->part->name, &filter, NULL, NULL, NULL);
-    if ((!status || status == TRUCE_NOT_FOUND) && kept->document)
-        status = truce_insert(overlay->scratch, kept->part->name, kept->document, NULL, NULL);
+    status = truce_remove(overlay->scratch, undo->part->name, &filter, NULL, NULL, NULL);
+    if ((!status || status == TRUCE_NOT_FOUND) && undo->document)
+        status = truce_insert(overlay->scratch, undo->part->name, undo->document, NULL, NULL);
     bson_destroy(&filter);
-    overlay_weigh(overlay, entry, kept->document ? kept->document->len : 0);
-    entry->replaced = kept->replaced;
+    overlay_weigh(overlay, entry, undo->document ? undo->document->len : 0);
+    entry->replaced = undo->replaced;
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static void atomic_undo(struct overlay *overlay, const struct kept *kept, size_t count)
+static void atomic_undo(struct overlay *overlay, const struct undo_entry *undo, size_t count)
 {
     for (size_t i = count; i-- > 0;)
-        if ((kept[i].document || kept[i].made) && atomic_put_back(overlay, &kept[i]))
+        if ((undo[i].document || undo[i].made) && atomic_restore(overlay, &undo[i]))
             overlay->broken = true;
 }
 
@@ -486,23 +487,23 @@ static truce_status truce__overlay_atomic(struct overlay *overlay, const truce_w
                                           size_t count, truce_write_outcome *outcomes,
                                           bson_error_t *error)
 {
-    struct kept *kept = bson_malloc0((count + 1) * sizeof *kept);
+    struct undo_entry *undo = bson_malloc0((count + 1) * sizeof *undo);
     truce_status status = TRUCE_OK;
     size_t done = 0;
 
     for (; done < count && !status; done++)
-        status = do_one(overlay, &writes[done], &kept[done], &outcomes[done], error);
+        status = atomic_run_one(overlay, &writes[done], &undo[done], &outcomes[done], error);
     if (status) {
-        atomic_undo(overlay, kept, done);
+        atomic_undo(overlay, undo, done);
         for (size_t i = 0; i + 1 < done; i++) {
             truce_write_result_release(&outcomes[i].result);
             outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
         }
     }
     for (size_t i = 0; i < count; i++)
-        if (kept[i].document)
-            bson_destroy(kept[i].document);
-    bson_free(kept);
+        if (undo[i].document)
+            bson_destroy(undo[i].document);
+    bson_free(undo);
     return status;
 }
 

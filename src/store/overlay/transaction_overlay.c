@@ -702,23 +702,24 @@ static truce_status find_differences(struct overlay *overlay, struct differences
 
 /* ---- writes --------------------------------------------------------------------------------- */
 
-enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
+enum write_step { STEP_REMOVE, STEP_REPLACE, STEP_INSERT, STEPS };
 
 /* Builds the write of a difference for one step of the order. Returns false if the difference has
  * none in this step. */
-static bool commit_write_of(const struct difference *difference, enum turn turn, truce_write *write)
+static bool commit_write_of(const struct difference *difference, enum write_step step,
+                            truce_write *write)
 {
     bool stays = difference->base && difference->now && !difference->moves;
 
     *write = (truce_write){.collection = difference->collection,
                            .options.unvalidated = difference->unvalidated};
-    switch (turn) {
-    case TURN_REMOVE:
+    switch (step) {
+    case STEP_REMOVE:
         write->kind = TRUCE_WRITE_REMOVE;
         write->filter = &difference->id;
         write->exact = difference->base;
         return difference->base && !stays;
-    case TURN_REPLACE:
+    case STEP_REPLACE:
         write->kind = TRUCE_WRITE_UPDATE;
         write->filter = &difference->id;
         write->exact = difference->base;
@@ -746,9 +747,9 @@ static truce_write *commit_make_writes(const struct differences *differences,
     if (makings->count)
         writes[(*count)++] = (truce_write){.kind = TRUCE_WRITE_REQUIRE_MISSING,
                                            .collection = makings->all[0].collection};
-    for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++)
+    for (enum write_step step = STEP_REMOVE; step < STEPS; step++)
         for (size_t i = 0; i < differences->count; i++)
-            *count += commit_write_of(&differences->all[i], turn, &writes[*count]);
+            *count += commit_write_of(&differences->all[i], step, &writes[*count]);
     if (more_count)
         memcpy(writes + *count, more, more_count * sizeof *writes);
     *count += more_count;
