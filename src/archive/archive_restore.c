@@ -88,7 +88,7 @@ static truce_status refuse_time(const struct restoring *restoring, bool any, int
                                 uint64_t first_commit, bson_error_t *error)
 {
     const struct restore_options *options = restoring->options;
-    char asked[DATE_TEXT_MAX], first[DATE_TEXT_MAX];
+    char requested[DATE_TEXT_MAX], first[DATE_TEXT_MAX];
 
     if (!any)
         return truce__fail(TRUCE_NOT_FOUND, error,
@@ -103,7 +103,7 @@ static truce_status refuse_time(const struct restoring *restoring, bool any, int
                            options->at_commit, restoring->target->name, first_commit, first);
     return truce__fail(TRUCE_NOT_FOUND, error,
                        "%s cannot be restored: the first time that \"%s\" can restore is %s",
-                       truce__date_show(options->at_ms, asked), restoring->target->name, first);
+                       truce__date_show(options->at_ms, requested), restoring->target->name, first);
 }
 
 /* Returns whether all segments that the base needs are in the list. */

@@ -110,13 +110,13 @@ truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct du
 
     if (end_ns > until_ns)
         end_ns = until_ns;
-    for (bool asked = false;; asked = true) {
+    for (bool requested = false;; requested = true) {
         unsigned seen = atomic_load(&sync->changes);
         int64_t now_ns;
 
         if (sync_has(sync, durable, number))
             return TRUCE_OK;
-        if (!asked)
+        if (!requested)
             truce__archive_request(durable->lock);
         now_ns = truce__clock_monotonic_ns();
         /* Invariant 4. */

@@ -105,13 +105,13 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 
 #define SLOTS 8
 /* From this search of a document on, a table saves more time than it costs. */
-#define ASKED_OFTEN 8
+#define SEARCHES_MANY 8
 /* The maximum size of all tables of a finder. */
 #define TABLES_BYTES (64 * 1024 * 1024)
 
 struct table {
     const uint8_t *document;
-    uint32_t asked;
+    uint32_t searches;
     /* The offsets of the fields in the document, by the hashes of their names. */
     struct hash_table fields;
 };
@@ -192,7 +192,7 @@ struct value truce__field_finder_find_large(struct field_finder *finder, struct 
     if (!finder->tables)
         finder->tables = bson_malloc0(sizeof *finder->tables);
     table = finder_slot_of(finder->tables, document.data);
-    if (++table->asked == ASKED_OFTEN)
+    if (++table->searches == SEARCHES_MANY)
         finder_build(finder->tables, table, document, steps);
     if (!table->fields.room) {
         *steps += document.size / 1024;

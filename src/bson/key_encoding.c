@@ -192,7 +192,7 @@ static struct magnitude magnitude_of_int64(uint64_t number)
     return (struct magnitude){(double)kept, kept == number, number, 0};
 }
 
-/* Returns the magnitude of a decimal that is finite and not negative. */
+/* Returns the magnitude of a finite, non-negative decimal. */
 static struct magnitude magnitude_of_decimal(bson_decimal128_t number)
 {
     unsigned flags = 0;

@@ -244,8 +244,8 @@ struct handle *truce__operation_handle(struct operation_call *call, const char *
 
 /* An object, or a handle (`free` is NULL), to release when the commit has ended. In the arena of
  * the call. */
-struct operation_kept {
-    struct operation_kept *next;
+struct operation_cleanup {
+    struct operation_cleanup *next;
     void (*free)(void *thing);
     void *thing;
 };
@@ -253,35 +253,36 @@ struct operation_kept {
 static void operation_add_cleanup(struct operation_call *call, void (*free)(void *thing),
                                   void *thing)
 {
-    struct operation_kept *kept = truce__arena_take(call->arena, sizeof *kept);
+    struct operation_cleanup *cleanup = truce__arena_take(call->arena, sizeof *cleanup);
 
-    *kept = (struct operation_kept){*call->kept, free, thing};
-    *call->kept = kept;
+    *cleanup = (struct operation_cleanup){*call->cleanups, free, thing};
+    *call->cleanups = cleanup;
 }
 
 void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing)
 {
-    if (call->kept)
+    if (call->cleanups)
         operation_add_cleanup(call, free, thing);
     else
         free(thing);
 }
 
-void truce__operation_give(struct operation_call *call, struct handle *handle)
+void truce__operation_return(struct operation_call *call, struct handle *handle)
 {
-    if (call->kept)
+    if (call->cleanups)
         operation_add_cleanup(call, NULL, handle);
     else
-        handles_give(call->handles, handle);
+        handles_return(call->handles, handle);
 }
 
-void truce__operation_release(const struct operation_call *outer, struct operation_kept *kept)
+void truce__operation_release(const struct operation_call *outer,
+                              struct operation_cleanup *cleanups)
 {
-    for (; kept; kept = kept->next)
-        if (kept->free)
-            kept->free(kept->thing);
+    for (; cleanups; cleanups = cleanups->next)
+        if (cleanups->free)
+            cleanups->free(cleanups->thing);
         else
-            handles_give(outer->handles, kept->thing);
+            handles_return(outer->handles, cleanups->thing);
 }
 
 /* ---- the database ---------------------------------------------------------------------------- */
@@ -351,7 +352,7 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
         status = row->run(call, given, reply, error);
         if (status == TRUCE_NOT_FOUND && row->ways & OPERATION_STRICT)
             operation_name_empty_database(call, error);
-        handles_give(call->handles, call->view);
+        handles_return(call->handles, call->view);
     }
     truce_deadline_end(before);
     if (status && (status != TRUCE_NOT_FOUND || row->ways & OPERATION_STRICT)) {
@@ -408,7 +409,8 @@ truce_status truce__operation_check_part(const struct operation_call *outer, int
 
 truce_status truce__operation_add(const struct operation_call *outer, int number,
                                   const bson_t *request, truce_commit *commit,
-                                  struct operation_kept **kept, bson_t *reply, bson_error_t *error)
+                                  struct operation_cleanup **cleanups, bson_t *reply,
+                                  bson_error_t *error)
 {
     struct operation_call part;
     truce_status status = operation_begin_part(outer, number, request, &part, error);
@@ -417,7 +419,7 @@ truce_status truce__operation_add(const struct operation_call *outer, int number
     if (status)
         return status;
     part.commit = commit;
-    part.kept = kept;
+    part.cleanups = cleanups;
     status = operation_read_request(&part, &given, error);
     return status ? status : part.row->run(&part, given, reply, error);
 }

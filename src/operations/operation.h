@@ -148,7 +148,7 @@ struct operation_call {
     /* The commit that the operation is part of, or NULL if the operation commits by itself. */
     truce_commit *commit;
     /* With a commit: the objects to free after its end. */
-    struct operation_kept **kept;
+    struct operation_cleanup **cleanups;
     /* The time that the call has waited because its caller asked for it. */
     int64_t waited_ns;
 };
@@ -214,7 +214,7 @@ int truce__operation_choice(const char *word, const char *const *words);
  * alone. */
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing));
-void truce__operation_give(struct operation_call *call, struct handle *handle);
+void truce__operation_return(struct operation_call *call, struct handle *handle);
 /* Frees an object by `free`, which must accept NULL if the object may be NULL. If the operation is
  * part of a commit, frees it after the end of the commit. */
 void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing);
@@ -222,13 +222,15 @@ void truce__operation_end(struct operation_call *call, void (*free)(void *thing)
  * changes, from 1. Appends the reply. Every status except OK ends the commit, also NOT_FOUND. */
 truce_status truce__operation_add(const struct operation_call *outer, int number,
                                   const bson_t *request, truce_commit *commit,
-                                  struct operation_kept **kept, bson_t *reply, bson_error_t *error);
+                                  struct operation_cleanup **cleanups, bson_t *reply,
+                                  bson_error_t *error);
 /* Checks that the request is an operation that may be part of a commit, and that the caller has
  * its role. */
 truce_status truce__operation_check_part(const struct operation_call *outer, int number,
                                          const bson_t *request, bson_error_t *error);
 /* Frees what operations have kept for the commit. */
-void truce__operation_release(const struct operation_call *outer, struct operation_kept *kept);
+void truce__operation_release(const struct operation_call *outer,
+                              struct operation_cleanup *cleanups);
 
 /* A list of changes (patterns/change_list/change_list.h) whose elements may also be operations. */
 struct operation_changes {
@@ -237,7 +239,7 @@ struct operation_changes {
     /* The array of results of the operations: {change: N, ...}, where N counts all changes from
      * 1. */
     bson_t results;
-    struct operation_kept *kept;
+    struct operation_cleanup *cleanups;
 };
 
 /* Prepares the list; the caller releases it in any case. Fails if a change is not valid. */

@@ -69,7 +69,8 @@ static truce_status changes_add_operation(void *arg, int number, const bson_t *c
     bson_uint32_to_string(bson_count_keys(&list->results), &key, buffer, sizeof buffer);
     BSON_APPEND_DOCUMENT_BEGIN(&list->results, key, &result);
     BSON_APPEND_INT32(&result, "change", number);
-    status = truce__operation_add(list->call, number, change, commit, &list->kept, &result, error);
+    status =
+        truce__operation_add(list->call, number, change, commit, &list->cleanups, &result, error);
     bson_append_document_end(&list->results, &result);
     return status;
 }
@@ -109,7 +110,7 @@ void truce__operation_changes_append(const struct operation_changes *list, bson_
 
 void truce__operation_changes_release(struct operation_changes *list)
 {
-    truce__operation_release(list->call, list->kept);
+    truce__operation_release(list->call, list->cleanups);
     bson_destroy(&list->results);
 }
 

@@ -11,7 +11,7 @@
 /* ---- truceCronSet ---------------------------------------------------------------------------- */
 
 struct cron_set_given {
-    struct job_kept kept; /* Must be the first field: the table has offsets into it. */
+    struct job_common common; /* Must be the first field: the table has offsets into it. */
     const char *queue, *line, *zone, *missed;
     const bson_t *payload;
     int64_t most;
@@ -35,7 +35,7 @@ static const struct operation_field cron_set_fields[] = {
      .words = cron_missed},
     {GIVEN(cron_set_given, most, FIELD_NUMBER),
      "with \"all\": the maximum number of these jobs; absent: 100", 1, 500},
-    JOB_KEPT_FIELDS,
+    JOB_COMMON_FIELDS,
     {{0}}};
 
 static bson_t *cron_filter(const char *name)
@@ -73,10 +73,10 @@ static truce_status cron_run_set(struct operation_call *call, const void *arg, b
     if (status)
         return status;
     options.missed = (truce_cron_missed)truce__operation_choice(given->missed, cron_missed);
-    truce__job_options_of_kept(&given->kept, &job);
+    truce__job_options_of_common(&given->common, &job);
     handle = truce__operation_queue_named(call, given->queue, NULL, 0);
     status = truce_cron_set(handle->thing, name, given->line, given->payload, &options, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status ? status : cron_append_next(call, name, reply, error);
 }
 

@@ -279,7 +279,7 @@ static truce_status run_revision(struct operation_call *call, const void *arg, b
         return status;
     status = given->get ? get_revision(handle->thing, given->get, reply, error)
                         : write_revision(call, handle->thing, given, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -314,7 +314,7 @@ static truce_patch_kind document_patch_kind(const char *word)
 struct patch_given {
     struct revision_named named; /* Must be the first field: the table has offsets into it. */
     const bson_value_t *id;
-    struct either patch;
+    struct document_or_array patch;
     const char *kind;
     int64_t version;
 };
@@ -354,7 +354,7 @@ static truce_status document_run_patch(struct operation_call *call, const void *
         status = document_append_result(
             call, &result, has_number ? given->version : NUMBER_NOT_GIVEN, reply, error);
     truce_revision_result_release(&result);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -464,7 +464,7 @@ static truce_status document_run_log(struct operation_call *call, const void *ar
     status = truce__operation_given(call, "version")
                  ? document_look_up(handle->thing, given, reply, error)
                  : document_list_log(handle->thing, given, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -549,7 +549,7 @@ static truce_status document_run_conflicts(struct operation_call *call, const vo
         status = append_conflicts(call, cursor, reply, error);
         truce_cursor_close(cursor);
     }
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -612,7 +612,7 @@ static truce_status document_run_resolve(struct operation_call *call, const void
     if (!status)
         status = document_append_result(call, &result, NUMBER_NOT_GIVEN, reply, error);
     truce_revision_result_release(&result);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -747,7 +747,7 @@ static truce_status run_item(struct operation_call *call, const void *arg, bson_
     if (status)
         return status;
     status = document_change_item(call, handle->thing, given, &result, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BCON_APPEND(reply, "matched", BCON_INT64(result.matched), "modified",
                     BCON_INT64(result.modified), "added", BCON_BOOL(result.added));
@@ -810,7 +810,7 @@ static truce_status document_run_item_index(struct operation_call *call, const v
         return status;
     status =
         truce_item_index(handle->thing, document_layout(given), given->path, given->keys, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -840,7 +840,7 @@ static truce_status document_run_item_convert(struct operation_call *call, const
     if (status)
         return status;
     status = truce_item_convert(handle->thing, document_layout(given), &converted, &why, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (status)
         return status;
     BCON_APPEND(reply, "documents", BCON_INT64(converted.documents), "refused",

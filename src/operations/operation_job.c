@@ -121,7 +121,7 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
         (void)truce__operation_queue_is_known(call, name, reply);
     for (size_t i = 0; i < count; i++)
         truce_job_free(jobs[i]);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -166,7 +166,7 @@ static void free_job(void *job)
 static void release_job(struct operation_call *call, struct held_job *held)
 {
     truce__operation_end(call, free_job, held->job);
-    truce__operation_give(call, held->handle);
+    truce__operation_return(call, held->handle);
 }
 
 /* Finds the claimed job of the call. Fails with EXPIRED if the job does not exist. The next call
@@ -188,7 +188,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
         lease_ms = truce__field_number(&lease, "ms");
     if (!status && lease_ms > 0 && lease_ms <= UINT32_MAX && lease_ms != JOB_LEASE_MS) {
         /* The job is extended by the lease that it was claimed with. */
-        truce__operation_give(call, held->handle);
+        truce__operation_return(call, held->handle);
         status = truce__operation_queue(call, NULL, lease_ms, &held->handle, error);
     }
     if (!status)
@@ -198,7 +198,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
     if (status == TRUCE_NOT_FOUND)
         status = truce__fail(TRUCE_EXPIRED, error, "job %s is no longer in the queue", text);
     if (status)
-        truce__operation_give(call, held->handle);
+        truce__operation_return(call, held->handle);
     return status;
 }
 

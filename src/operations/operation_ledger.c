@@ -65,7 +65,7 @@ truce_status truce__operation_ledger_read(struct operation_call *call, struct ha
         return status;
     status = truce__ledger_must_exist((*handle)->thing, error);
     if (status)
-        truce__operation_give(call, *handle);
+        truce__operation_return(call, *handle);
     return status;
 }
 
@@ -151,7 +151,7 @@ static truce_status operation_ledger_run_open(struct operation_call *call, const
     if (status)
         return status;
     status = ledger_open_account(call, handle->thing, given, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -185,7 +185,7 @@ static truce_status ledger_run_rules(struct operation_call *call, const void *ar
     if (status)
         return status;
     status = truce_ledger_rules(handle->thing, call->commit, &account, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -334,7 +334,7 @@ static truce_status operation_ledger_run_post(struct operation_call *call, const
     if (status)
         return status;
     status = truce_ledger_post(handle->thing, call->commit, &transaction, &result, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BCON_APPEND(reply, "exists", BCON_BOOL(result.exists), "bookedMS",
                     BCON_INT64(result.booked_ms));
@@ -443,7 +443,7 @@ static truce_status ledger_run_post_many(struct operation_call *call, const void
         return status;
     results = bson_malloc0(count * sizeof *results);
     status = truce_ledger_post_many(handle->thing, transactions, count, results, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         ledger_append_posted(call, results, count, reply);
     bson_free(results);
@@ -503,7 +503,7 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
     status = truce_ledger_balance_of(handle->thing, given->account, &as_of, &balance, error);
     if (!status && balance.currency[0])
         status = truce_ledger_digits(handle->thing, balance.currency, &digits, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BCON_APPEND(reply, "currency", BCON_UTF8(balance.currency), "digits", BCON_INT32(digits),
                     "number", BCON_INT64(balance.number), "balance", BCON_INT64(balance.balance),
@@ -589,7 +589,7 @@ static truce_status ledger_run_statement(struct operation_call *call, const void
     if (!status) {
         status =
             truce_ledger_statement(handle->thing, given->account, &page, add_line, &lines, error);
-        truce__operation_give(call, handle);
+        truce__operation_return(call, handle);
     }
     if (!status)
         BSON_APPEND_ARRAY(reply, "lines", &lines.array);

@@ -889,7 +889,7 @@ static truce_status ledger_run_import(struct operation_call *call, const void *a
     bson_free(importing.items);
     bson_free(importing.transactions);
     bson_free(importing.results);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return truce__reply_list_end(&importing.refusals, status, "refusals", reply);
 }
 
@@ -1225,7 +1225,7 @@ static truce_status ledger_run_export(struct operation_call *call, const void *a
     truce__reply_list_begin(&list, given->limit ? given->limit : 1000);
     status = truce__ledger_records(call->store, bson_iter_utf8(&call->target, NULL), handle->thing,
                                    given->after, export_add_record, &list, &reached, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status && list.more && reached.len > REPLY_LIST_BYTES / 2)
         status = truce__fail(TRUCE_LIMIT, error,
                              "the position in the book exceeds %d MiB, because the ledger has too "

@@ -35,7 +35,7 @@ static truce_status ledger_run_currency(struct operation_call *call, const void 
     if (status)
         return status;
     status = truce_ledger_digits(handle->thing, given->currency, &digits, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BSON_APPEND_INT32(reply, "digits", digits);
     return status;
@@ -128,7 +128,7 @@ static truce_status ledger_run_accounts(struct operation_call *call, const void 
         status = accounts.status;
         *error = accounts.error;
     }
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return truce__reply_list_end(&accounts.list, status, "accounts", reply);
 }
 
@@ -192,7 +192,7 @@ static truce_status ledger_run_search(struct operation_call *call, const void *a
         return status;
     truce__reply_list_begin(&list, given->limit);
     status = truce_ledger_find(handle->thing, &search, ledger_add_document, &list, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return truce__reply_list_end(&list, status, "transactions", reply);
 }
 
@@ -234,7 +234,7 @@ static truce_status ledger_run_pending(struct operation_call *call, const void *
         return status;
     truce__reply_list_begin(&list, given->limit);
     status = truce_ledger_pending(handle->thing, given->account, ledger_add_document, &list, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return truce__reply_list_end(&list, status, "transactions", reply);
 }
 
@@ -339,7 +339,7 @@ static truce_status ledger_run_seal(struct operation_call *call, const void *arg
     truce__reply_list_begin(&list, given->limit ? given->limit : SEAL_PARTS_MAX);
     status = truce__ledger_seal_after(handle->thing, given->after ? &sealed : NULL,
                                       ledger_add_document, &list, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status && list.more)
         seal_append_after(&list.array, reply);
     return truce__reply_list_end(&list, status, "parts", reply);
@@ -456,7 +456,7 @@ static truce_status ledger_run_verify(struct operation_call *call, const void *a
     truce__reply_list_begin(&list, REPLY_LIST_MAX);
     status = truce_ledger_verify(handle->thing, given->account, given->seal ? &source : NULL,
                                  ledger_add_finding, &list, &report, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BCON_APPEND(reply, "accounts", BCON_INT64(report.accounts), "entries",
                     BCON_INT64(report.entries), "found", BCON_INT64(report.findings));
@@ -793,7 +793,7 @@ static truce_status ledger_run_report(struct operation_call *call, const void *a
     if (!status)
         status = report_append_cells(&report, reply, error);
     report_release(&report);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 

@@ -162,7 +162,7 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
 
 const char *const truce__job_failures[] = {"cancel", "goOn", "wait", NULL};
 
-void truce__job_options_of_kept(const struct job_kept *given, truce_job_options *options)
+void truce__job_options_of_common(const struct job_common *given, truce_job_options *options)
 {
     *options = (truce_job_options){.priority = (int32_t)given->priority,
                                    .attempts_max = (uint32_t)given->attempts,
@@ -183,7 +183,7 @@ truce_status truce__job_timed(const struct job_timed *given, truce_job_options *
                              "'laneRate' and 'lanePerMS' must be given together");
     if (given->laneRate && !given->lane)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'laneRate' needs 'lane'");
-    truce__job_options_of_kept(&given->kept, options);
+    truce__job_options_of_common(&given->common, options);
     options->delay_ms = given->delayMS;
     options->run_at_ms = given->runAtMS;
     options->lane = given->lane;
@@ -394,7 +394,7 @@ static truce_status run_enqueue(struct operation_call *call, const void *given, 
     if (status)
         return status;
     status = queue_add_job(call, handle->thing, given, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -560,7 +560,7 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
     if (name)
         known = truce__operation_queue_is_known(call, name, reply);
     status = queue_act(call, handle->thing, (enum queue_action)action, given, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status && name)
         BSON_APPEND_BOOL(reply, "known", known);
     return status;
@@ -629,7 +629,7 @@ static truce_status run_limit(struct operation_call *call, const void *arg, bson
         return status;
     known = truce__operation_queue_is_known(call, name, reply);
     status = truce_queue_limit(handle->thing, &limits, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BSON_APPEND_BOOL(reply, "known", known);
     return status;

@@ -28,14 +28,14 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
 /* ---- options of jobs ------------------------------------------------------------------------- */
 
 /* The options of every job. */
-struct job_kept {
+struct job_common {
     int64_t priority, attempts, timeoutMS, keepMS, keepCancelledMS, keepDiscardedMS, keepDeadMS;
     const bson_t *metadata, *tags;
 };
 
 /* The options of a job of truceEnqueue and truceFlow. */
 struct job_timed {
-    struct job_kept kept; /* Must be the first field: the table has offsets into it. */
+    struct job_common common; /* Must be the first field: the table has offsets into it. */
     int64_t delayMS, runAtMS, laneWidth, laneRate, lanePerMS;
     const char *lane, *failure;
 };
@@ -44,35 +44,35 @@ struct job_timed {
 extern const char *const truce__job_failures[];
 
 /* Fill the options. Other options are 0. */
-void truce__job_options_of_kept(const struct job_kept *given, truce_job_options *options);
+void truce__job_options_of_common(const struct job_common *given, truce_job_options *options);
 /* Does the same, and refuses a part of the rate of a lane. */
 truce_status truce__job_timed(const struct job_timed *given, truce_job_options *options,
                               bson_error_t *error);
 
-#define JOB_KEPT_FIELDS                                                                            \
-    {GIVEN(job_kept, priority, FIELD_NUMBER),                                                      \
+#define JOB_COMMON_FIELDS                                                                          \
+    {GIVEN(job_common, priority, FIELD_NUMBER),                                                    \
      "the priority; the highest runs first, then the oldest job", -1000, 1000},                    \
-        {GIVEN(job_kept, attempts, FIELD_NUMBER), "the maximum number of attempts; absent: 10", 1, \
-         INT32_MAX},                                                                               \
-        {GIVEN(job_kept, timeoutMS, FIELD_DURATION),                                               \
+        {GIVEN(job_common, attempts, FIELD_NUMBER), "the maximum number of attempts; absent: 10",  \
+         1, INT32_MAX},                                                                            \
+        {GIVEN(job_common, timeoutMS, FIELD_DURATION),                                             \
          "the maximum time of an attempt in milliseconds; absent: no maximum", 1, INT32_MAX},      \
-        {GIVEN(job_kept, keepMS, FIELD_DURATION),                                                  \
+        {GIVEN(job_common, keepMS, FIELD_DURATION),                                                \
          "the time in milliseconds for which the job is kept when it is done; -1: forever; "       \
          "absent: 7 days",                                                                         \
          -1, DURATION_MAX_MS},                                                                     \
-        {GIVEN(job_kept, keepCancelledMS, FIELD_DURATION),                                         \
+        {GIVEN(job_common, keepCancelledMS, FIELD_DURATION),                                       \
          "the same if it is cancelled; absent: as `keepMS`", -1, DURATION_MAX_MS},                 \
-        {GIVEN(job_kept, keepDiscardedMS, FIELD_DURATION),                                         \
+        {GIVEN(job_common, keepDiscardedMS, FIELD_DURATION),                                       \
          "the same if it is discarded; absent: as `keepMS`", -1, DURATION_MAX_MS},                 \
-        {GIVEN(job_kept, keepDeadMS, FIELD_DURATION), "the same if it is dead; absent: forever",   \
+        {GIVEN(job_common, keepDeadMS, FIELD_DURATION), "the same if it is dead; absent: forever", \
          -1, DURATION_MAX_MS},                                                                     \
-        {GIVEN(job_kept, metadata, FIELD_DOCUMENT), "data for people and for searches"},           \
+        {GIVEN(job_common, metadata, FIELD_DOCUMENT), "data for people and for searches"},         \
     {                                                                                              \
-        GIVEN(job_kept, tags, FIELD_ARRAY), "strings for people and for searches"                  \
+        GIVEN(job_common, tags, FIELD_ARRAY), "strings for people and for searches"                \
     }
 
 #define JOB_TIMED_FIELDS                                                                           \
-    JOB_KEPT_FIELDS,                                                                               \
+    JOB_COMMON_FIELDS,                                                                             \
         {GIVEN(job_timed, delayMS, FIELD_DURATION),                                                \
          "the job is ready after this time in milliseconds", 0, DURATION_MAX_MS},                  \
         {GIVEN(job_timed, runAtMS, FIELD_TIME),                                                    \

@@ -141,7 +141,7 @@ static truce_status set_run_on(struct operation_call *call, const void *given, b
     if (status)
         return status;
     status = function(handle->thing, given, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -415,7 +415,7 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
     else if (bson_init_static(&one, given->named.key->value.v_doc.data,
                               given->named.key->value.v_doc.data_len))
         status = operation_set_show(given, handle->thing, &one, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -609,7 +609,7 @@ static truce_status set_run_record(struct operation_call *call, const void *arg,
     if (status)
         return status;
     status = truce_set_record(handle->thing, given->consumer, operations, count, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -658,7 +658,7 @@ static truce_status set_run_quarantine(struct operation_call *call, const void *
     status = truce_set_quarantine(handle->thing, &cursor, error);
     if (!status)
         status = truce__reply_list_read(&list, cursor, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return truce__reply_list_end(&list, status, "quarantined", reply);
 }
 

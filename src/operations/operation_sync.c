@@ -75,7 +75,7 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
         return status;
     handle = take_sync(call);
     status = truce_sync_declare(handle->thing, &rule, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -108,7 +108,7 @@ static truce_status operation_sync_run_drop(struct operation_call *call, const v
         return status;
     handle = take_sync(call);
     status = truce_sync_drop(handle->thing, name, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 
@@ -157,7 +157,7 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
     handle = take_sync(call);
     status = truce_sync_update(handle->thing, call->commit, collection, given->id, given->update,
                                &result, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         sync_append_result(&result, reply);
     return status;
@@ -225,7 +225,7 @@ static truce_status operation_sync_run_insert(struct operation_call *call, const
     handle = take_sync(call);
     status = truce_sync_insert(handle->thing, call->commit, collection,
                                sync_with_id(call, given->document), &result, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         sync_append_result(&result, reply);
     return status;
@@ -265,7 +265,7 @@ static truce_status sync_run_read(struct operation_call *call, const void *arg, 
         return status;
     handle = take_sync(call);
     status = truce_sync_read(handle->thing, collection, given->id, &document, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BSON_APPEND_DOCUMENT(reply, "document", &document);
     bson_destroy(&document);
@@ -388,7 +388,7 @@ static truce_status sync_run_reconcile(struct operation_call *call, const void *
         status = truce_sync_reconcile(handle->thing, collection, given->id, &result, error);
     else
         status = reconcile_all(call, handle->thing, reply, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status && collection)
         sync_append_result(&result, reply);
     return status;
@@ -421,7 +421,7 @@ static truce_status operation_sync_run_status(struct operation_call *call, const
     truce_status status = truce_sync_status(handle->thing, &facts, error);
 
     (void)given;
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         bson_concat(reply, &facts);
     bson_destroy(&facts);
@@ -504,7 +504,7 @@ static truce_status operation_sync_run_repair(struct operation_call *call, const
     if (!status) {
         handle = take_sync(call);
         status = truce_sync_walk(handle->thing, name, &options, &report, error);
-        truce__operation_give(call, handle);
+        truce__operation_return(call, handle);
     }
     if (!status)
         BCON_APPEND(reply, "dependents", BCON_INT64(report.dependents), "differ",

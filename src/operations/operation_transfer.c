@@ -203,7 +203,7 @@ static truce_status operation_transfer_run_start(struct operation_call *call, co
     if (status)
         return status;
     status = truce_transfer_start(handle->thing, call->commit, &transfer, &result, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BCON_APPEND(reply, "state", BCON_UTF8("done"), "exists", BCON_BOOL(result.exists));
     return status;
@@ -267,7 +267,7 @@ static truce_status operation_transfer_run_show(struct operation_call *call, con
     if (status)
         return status;
     status = truce_transfer_get(handle->thing, given->id, &document, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         append_transfer(call, "transfer", &document, reply);
     bson_destroy(&document);
@@ -405,7 +405,7 @@ static truce_status end_transfer(struct operation_call *call, const struct id_gi
     if (status)
         return status;
     status = end(handle->thing, given->id, error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     if (!status)
         BSON_APPEND_UTF8(reply, "state", state);
     return status;

@@ -158,7 +158,7 @@ static truce_status flow_run(struct operation_call *call, const void *arg, bson_
             flow_append_ids(&flow, ids, reply);
     }
     for (size_t i = 0; i < flow.count; i++)
-        truce__operation_give(call, flow.handles[i]);
+        truce__operation_return(call, flow.handles[i]);
     return status;
 }
 
@@ -267,7 +267,7 @@ static truce_status flow_run_signal(struct operation_call *call, const void *arg
         return status;
     status = truce_queue_signal(handle->thing, call->commit, given->id, given->name, given->event,
                                 error);
-    truce__operation_give(call, handle);
+    truce__operation_return(call, handle);
     return status;
 }
 

@@ -196,7 +196,8 @@ static truce_status fields_store_value(struct arena *arena, const struct field *
     case FIELD_EITHER:
         if (!is_document && !is_array)
             return truce__field_wrong_type(at, "a document or an array", error);
-        *(struct either *)into = (struct either){truce__field_view(arena, at), is_array};
+        *(struct document_or_array *)into =
+            (struct document_or_array){truce__field_view(arena, at), is_array};
         break;
     case FIELD_HINT:
         if (!is_document && !BSON_ITER_HOLDS_UTF8(at))

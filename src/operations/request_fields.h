@@ -22,7 +22,7 @@ enum field_type {
     FIELD_DOCUMENT,
     /* Read into a const bson_t *, which is an array. */
     FIELD_ARRAY,
-    /* Read into a struct either: a document or an array. */
+    /* Read into a struct document_or_array: a document or an array. */
     FIELD_EITHER,
     /* Read into a const bson_t *: a document, or a string in the form of truce_find_options. */
     FIELD_HINT,
@@ -47,7 +47,7 @@ enum field_type {
     FIELD_IGNORED,
 };
 
-struct either {
+struct document_or_array {
     const bson_t *document;
     bool is_array;
 };

@@ -28,7 +28,7 @@ static void handles_end(struct handles *handles, struct handle *handle)
 {
     handle->free(handle->thing);
     if (handle->under)
-        handles_give(handles, handle->under);
+        handles_return(handles, handle->under);
     bson_free(handle->key);
     bson_free(handle);
 }
@@ -111,7 +111,7 @@ struct handle *handles_take(struct handles *handles, const char *key, handle_mak
     return handle;
 }
 
-void handles_give(struct handles *handles, struct handle *handle)
+void handles_return(struct handles *handles, struct handle *handle)
 {
     bool own;
 

@@ -44,6 +44,6 @@ void handles_free(struct handles *handles);
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
                             void (*free)(void *thing), struct handle *under);
 /* Ends one use. Frees a handle without a key after its last use. */
-void handles_give(struct handles *handles, struct handle *handle);
+void handles_return(struct handles *handles, struct handle *handle);
 
 #endif

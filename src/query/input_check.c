@@ -117,7 +117,7 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
     else if (!bson_utf8_validate(name, length, false))
         wrong = "is not valid UTF-8";
     else if (has_control(name))
-        wrong = "has control characters, or such as change the direction of text";
+        wrong = "has control characters, or characters that change the direction of text";
     else if (strchr(name, '$'))
         wrong = "has a $ in it";
     else if (name[0] == '.' || name[length - 1] == '.')

@@ -343,7 +343,7 @@ static void set_access(struct server *server, const struct server_options *optio
     server->unauthenticated_ms =
         options->unauthenticated_ms ? options->unauthenticated_ms : TRUCE_UNAUTHENTICATED_MS;
     atomic_init(&server->changes, 1);
-    scram_chance(server->secret, sizeof server->secret);
+    scram_random(server->secret, sizeof server->secret);
 }
 
 static void server_log_start(const struct server *server, const char *address)
@@ -405,7 +405,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         &(struct server_state_options){.commands = &server_commands,
                                        .sessions = {.lifetime_ms = options->transaction_ms,
                                                     .snapshot = options->snapshot_isolation},
-                                       .snapshot_ms = options->past_ms,
+                                       .snapshot_ms = options->snapshot_ms,
                                        .sweep_every_ms = options->sweep_every_ms});
     made->refresh_login = login_refresh;
     made->listener = -1;

@@ -71,7 +71,7 @@ struct server_options {
     int64_t transaction_ms;
     /* The time for which a snapshot stays registered and can be read by its cluster time. 0 means
      * TRUCE_SERVER_SNAPSHOT_MS. */
-    int64_t past_ms;
+    int64_t snapshot_ms;
     /* Snapshot isolation: the commit of a transaction does not check its reads. */
     bool snapshot_isolation;
     /* Clients must log in. At least one user must exist. */

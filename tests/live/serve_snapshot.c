@@ -15,9 +15,9 @@
 static char store_path[600]; /* of the store, where it is a file */
 static uint64_t log_bytes;   /* bytes that a snapshot may pin; 0: the default */
 
-static void begin_with(const char *name, int64_t past_ms, bool memory)
+static void begin_with(const char *name, int64_t snapshot_ms, bool memory)
 {
-    const struct server_options options = {.replica_set = "rs", .past_ms = past_ms};
+    const struct server_options options = {.replica_set = "rs", .snapshot_ms = snapshot_ms};
     bson_error_t error = {0};
 
     snprintf(store_path, sizeof store_path, "%s/%s.truce", test_directory(), name);

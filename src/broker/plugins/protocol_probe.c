@@ -28,10 +28,10 @@
     "truce asks for the protocol here"                                                             \
     "\0\0\14\300\57\300\60\0\234\0\235\0\57\0\65\1\0"
 
-static const struct probe_question {
+static const struct probe_message {
     const char *bytes;
     size_t size;
-} probe_questions[] = {
+} probe_messages[] = {
     {PROBE_HTTP_BYTES, sizeof PROBE_HTTP_BYTES - 1},
     {PROBE_KAFKA_BYTES, sizeof PROBE_KAFKA_BYTES - 1},
     {PROBE_TLS_BYTES, sizeof PROBE_TLS_BYTES - 1},
@@ -77,13 +77,13 @@ static enum protocol probe_result(const char *answer, size_t size)
                                                                                : PROTOCOL_UNKNOWN;
 }
 
-static enum protocol probe_identify(int file, const struct probe_question *question)
+static enum protocol probe_identify(int file, const struct probe_message *message)
 {
     char answer[PROBE_ANSWER_BYTES];
     size_t size = 0;
     ssize_t got = 1;
 
-    if (send(file, question->bytes, question->size, MSG_NOSIGNAL) != (ssize_t)question->size)
+    if (send(file, message->bytes, message->size, MSG_NOSIGNAL) != (ssize_t)message->size)
         return PROTOCOL_UNKNOWN;
     while (size < sizeof answer && got > 0) {
         got = recv(file, answer + size, sizeof answer - size, 0);
@@ -97,13 +97,13 @@ enum protocol protocol_probe(const char *host, int port)
     enum protocol protocol = PROTOCOL_UNKNOWN;
     bool answers = true;
 
-    for (size_t i = 0; i < sizeof probe_questions / sizeof *probe_questions && answers && !protocol;
+    for (size_t i = 0; i < sizeof probe_messages / sizeof *probe_messages && answers && !protocol;
          i++) {
         int file = probe_connect(host, port);
 
         answers = file >= 0;
         if (answers) {
-            protocol = probe_identify(file, &probe_questions[i]);
+            protocol = probe_identify(file, &probe_messages[i]);
             close(file);
         }
     }

@@ -612,7 +612,7 @@ const struct accumulator_kind truce__accumulators_plain[] = {
  * Equal values stay in the order in which they arrived: a new value goes after its equals.
  */
 
-struct kept {
+struct n_entry {
     struct slot value, key;
 };
 
@@ -622,37 +622,37 @@ struct n_state {
     /* For $lastN: the index of the oldest slot. Otherwise 0. */
     uint32_t start;
     /* The slots, `count` of them. */
-    struct kept **slots;
+    struct n_entry **slots;
 };
 
 /* Adds an empty slot at the end of the state, in the arena of the run. */
-static struct kept *add_slot(struct accumulation *run, struct n_state *state)
+static struct n_entry *add_slot(struct accumulation *run, struct n_state *state)
 {
-    struct kept *kept = truce__arena_take(run->arena, sizeof *kept);
+    struct n_entry *entry = truce__arena_take(run->arena, sizeof *entry);
 
     if (state->count == state->room) {
         uint32_t room = state->room ? 2 * state->room : 4;
-        struct kept **slots = truce__arena_take(run->arena, room * sizeof *slots);
+        struct n_entry **slots = truce__arena_take(run->arena, room * sizeof *slots);
 
         if (state->count)
             memcpy(slots, state->slots, state->count * sizeof *slots);
         state->slots = slots;
         state->room = room;
     }
-    memset(kept, 0, sizeof *kept);
-    state->slots[state->count++] = kept;
-    return kept;
+    memset(entry, 0, sizeof *entry);
+    state->slots[state->count++] = entry;
+    return entry;
 }
 
-static void set_slot(struct accumulation *run, struct kept *kept,
+static void set_slot(struct accumulation *run, struct n_entry *entry,
                      const struct accumulator_input *input)
 {
     struct value value = input->value;
 
     if (value.type == VALUE_MISSING)
         value = truce__value_null();
-    slot_set(&kept->value, run->arena, value);
-    slot_set(&kept->key, run->arena, input->key);
+    slot_set(&entry->value, run->arena, value);
+    slot_set(&entry->key, run->arena, input->key);
 }
 
 static bool accumulator_n_is_full(const struct n_state *state)
@@ -684,21 +684,22 @@ static truce_status accumulator_n_last_add(struct accumulation *run, void *data,
 
 /* ---- in order ------------------------------------------------------------------------------- */
 
-typedef int order_function(const struct kept *kept, const struct accumulator_input *input);
+typedef int order_function(const struct n_entry *entry, const struct accumulator_input *input);
 
-static int accumulator_n_by_value(const struct kept *kept, const struct accumulator_input *input)
+static int accumulator_n_by_value(const struct n_entry *entry,
+                                  const struct accumulator_input *input)
 {
-    return truce__value_compare(kept->value.value, input->value);
+    return truce__value_compare(entry->value.value, input->value);
 }
 
-static int by_value_descending(const struct kept *kept, const struct accumulator_input *input)
+static int by_value_descending(const struct n_entry *entry, const struct accumulator_input *input)
 {
-    return truce__value_compare(input->value, kept->value.value);
+    return truce__value_compare(input->value, entry->value.value);
 }
 
-static int by_key(const struct kept *kept, const struct accumulator_input *input)
+static int by_key(const struct n_entry *entry, const struct accumulator_input *input)
 {
-    struct value a = kept->key.value, b = input->key;
+    struct value a = entry->key.value, b = input->key;
 
     return truce__bytes_compare(a.data, a.size, b.data, b.size);
 }
@@ -724,7 +725,7 @@ static uint32_t accumulator_n_position_of(const struct n_state *state,
 /* Moves the slot `from` to the position `to`, and the slots between them by one. */
 static void move_slot(struct n_state *state, uint32_t from, uint32_t to)
 {
-    struct kept *moved = state->slots[from];
+    struct n_entry *moved = state->slots[from];
 
     if (from > to)
         memmove(&state->slots[to + 1], &state->slots[to], (from - to) * sizeof *state->slots);
@@ -797,9 +798,9 @@ static void accumulator_n_each(const void *data, accumulator_visit *visit, void 
     const struct n_state *state = data;
 
     for (uint32_t i = 0; i < state->count; i++) {
-        const struct kept *kept = state->slots[(state->start + i) % state->count];
+        const struct n_entry *entry = state->slots[(state->start + i) % state->count];
 
-        visit(arg, (struct accumulator_input){kept->value.value, kept->key.value});
+        visit(arg, (struct accumulator_input){entry->value.value, entry->key.value});
     }
 }
 

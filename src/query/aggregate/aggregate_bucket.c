@@ -263,9 +263,9 @@ static truce_status auto_add_document(struct auto_stream *stream, struct value d
                                      "$bucketAuto with a granularity takes only numbers");
     if (!status && stage->series &&
         (truce__number_is_nan(value) || truce__number_to_double(value) < 0))
-        status = truce__refuse_value(
-            truce__number_is_nan(value) ? 40259 : 40260, value, error,
-            "$bucketAuto with a granularity takes only numbers that are not negative");
+        status =
+            truce__refuse_value(truce__number_is_nan(value) ? 40259 : 40260, value, error,
+                                "$bucketAuto with a granularity takes only non-negative numbers");
     if (!status)
         status = truce__accumulators_evaluate(&stage->list, document, context, &stream->sort_key,
                                               stream->inputs, error);

@@ -61,26 +61,26 @@ struct graph_stream {
 struct search {
     struct graph_stream *stream;
     struct builder found;
-    struct value_set ids, asked;
+    struct value_set ids, searched;
     /* The values to look up at `depth`. */
     struct join_values next;
     int64_t depth;
 };
 
-static void graph_ask_for(struct search *search, struct value value)
+static void graph_add_value(struct search *search, struct value value)
 {
-    if (truce__value_set_has(&search->asked, value))
+    if (truce__value_set_has(&search->searched, value))
         return;
-    truce__value_set_add(&search->asked, truce__value_copy(&search->stream->search, value));
+    truce__value_set_add(&search->searched, truce__value_copy(&search->stream->search, value));
     truce__join_add(&search->next, value);
 }
 
-static void ask_for_all(struct search *search, struct value array)
+static void graph_add_values(struct search *search, struct value array)
 {
     struct fields elements = truce__fields(array);
 
     while (truce__fields_next(&elements))
-        graph_ask_for(search, elements.value);
+        graph_add_value(search, elements.value);
 }
 
 /* Begins the search for one document: the values of startWith are looked up at depth 0. */
@@ -93,11 +93,11 @@ static truce_status graph_begin(struct search *search, struct value document, bs
                                                      context->variables, context, &start, error);
 
     truce__value_set_begin(&search->ids, &stream->search, 0);
-    truce__value_set_begin(&search->asked, &stream->search, 0);
+    truce__value_set_begin(&search->searched, &stream->search, 0);
     if (!status && start.type == BSON_TYPE_ARRAY)
-        ask_for_all(search, start);
+        graph_add_values(search, start);
     else if (!status && start.type)
-        graph_ask_for(search, start);
+        graph_add_value(search, start);
     /* The factor leaves room because the buffer doubles. */
     truce__builder_begin(&search->found, &stream->base.arena,
                          stream->base.arena.bytes + 4 * (size_t)TRUCE_STAGE_MEMORY_MAX,
@@ -144,7 +144,7 @@ static truce_status graph_add(struct search *search, struct value document, bson
         return status;
     truce__builder_element(&search->found, document);
     truce__join_collect(&values, document, &stage->connect_from);
-    ask_for_all(search, truce__value_document(&values.list));
+    graph_add_values(search, truce__value_document(&values.list));
     bson_destroy(&values.list);
     return graph_hold(search, error);
 }
@@ -325,7 +325,7 @@ static truce_status graph_check_options(const struct graph_options *options, bso
     return status;
 }
 
-/* Reads maxDepth: a whole number that is not negative. DEPTH_ANY if the option is absent. */
+/* Reads maxDepth: a non-negative integer. DEPTH_ANY if the option is absent. */
 static truce_status read_depth(struct value value, int64_t *depth, bson_error_t *error)
 {
     *depth = DEPTH_ANY;

@@ -486,7 +486,7 @@ static truce_status write_inputs(struct group_stream *stream, const struct group
 }
 
 /* Writes all groups to the files; the table stays frozen, and empty. */
-static truce_status put_away(struct group_stream *stream, bson_error_t *error)
+static truce_status group_spill(struct group_stream *stream, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -534,11 +534,11 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     if (stream->count == 1 || stream->level + 1 == LEVELS_MAX)
         return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
                              "one group of a $group takes more than %zu bytes of memory", max);
-    return put_away(stream, error);
+    return group_spill(stream, error);
 }
 
 /* Ends the writing of the files, and appends them to the files that are still to be read. */
-static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
+static truce_status group_close_files(struct group_stream *stream, bson_error_t *error)
 {
     for (unsigned i = 0; i < PARTITIONS; i++) {
         struct part *part;
@@ -752,7 +752,7 @@ static truce_status group_drain(struct group_stream *stream, bool *paused, bson_
     if (status || *paused)
         return status;
     stream->drained = true;
-    return turn_files(stream, error);
+    return group_close_files(stream, error);
 }
 
 /* Reads the next file into the table. */
@@ -772,7 +772,7 @@ static truce_status group_read_part(struct group_stream *stream, bson_error_t *e
             status = add_record(stream, record, size, error);
     } while (!status && record);
     truce__spill_release(&part.file);
-    return status ? status : turn_files(stream, error);
+    return status ? status : group_close_files(stream, error);
 }
 
 /* Makes the document of the first group, and removes the group from the list. */

@@ -78,7 +78,7 @@ static const struct stage_kind limit_kind = {
 static const struct stage_kind skip_kind = {
     .open = skip_open, .free = bson_free, .counts = STAGE_SKIP};
 
-/* Parses a whole number that is not negative; a number beyond 64 bits becomes the largest. */
+/* Parses a non-negative integer; a number beyond 64 bits becomes the largest. */
 static bool flow_parse_count(struct value argument, int64_t *count)
 {
     if (!truce__value_is_number(argument))

@@ -242,7 +242,7 @@ static pcre2_match_data *take_match_data(const struct regex *regex)
     return data;
 }
 
-static void give_match_data(const struct regex *regex, pcre2_match_data *data)
+static void regex_return_match_data(const struct regex *regex, pcre2_match_data *data)
 {
     struct regex *shared = (struct regex *)regex;
 
@@ -375,7 +375,7 @@ truce_status truce__regex_find(const struct regex *regex, const char *text, size
     *found = result >= 0;
     if (*found)
         copy_spans(data, spans, room, regex->captures);
-    give_match_data(regex, data);
+    regex_return_match_data(regex, data);
     if (search.status)
         return search.status;
     return result >= 0 || result == PCRE2_ERROR_NOMATCH ? TRUCE_OK

@@ -85,10 +85,10 @@ static uint8_t *begin_binary(struct evaluation *run, uint32_t size, bson_subtype
     return data + 5 + inner;
 }
 
-static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t size, bool turned)
+static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t size, bool reversed)
 {
     for (uint32_t i = 0; i < size; i++)
-        to[i] = from[turned ? size - 1 - i : i];
+        to[i] = from[reversed ? size - 1 - i : i];
 }
 
 static bool is_swapped(const struct convert_how *how)

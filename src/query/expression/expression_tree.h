@@ -306,7 +306,7 @@ bool truce__value_to_int32(struct value value, int32_t *result);
 truce_status truce__evaluation_int32(const struct expression_node *node, struct evaluation *run,
                                      struct value value, const char *what, uint32_t code,
                                      int32_t *result);
-/* Reads a bound of $indexOfArray and similar operators: an int32 that is not negative. */
+/* Reads a bound of $indexOfArray and similar operators: a non-negative int32. */
 truce_status truce__evaluation_bound(const struct expression_node *node, struct evaluation *run,
                                      struct value value, int32_t *bound);
 

@@ -805,7 +805,7 @@ static truce_status parse_positions(struct match_parser *parser,
                               "a list of positions, a bit mask or a binary");
     if (!truce__number_to_int64(value, &mask) || mask < 0)
         return refuse_operand(parser, CODE_FAILED_TO_PARSE, condition,
-                              "a bit mask that is a 64-bit integer and not negative");
+                              "a bit mask that is a non-negative 64-bit integer");
     *bits = bits_of_mask((uint64_t)mask);
     return TRUCE_OK;
 }

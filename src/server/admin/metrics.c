@@ -315,7 +315,7 @@ static void put_sweep(struct sweeper *sweeper, struct buffer *out)
                 "truce_sweeps_total{outcome=\"done\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"failed\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"skipped\"} %" PRId64 "\n",
-                s.turns - s.broken, s.broken, s.skipped);
+                s.passes - s.broken, s.broken, s.skipped);
     metrics_put_head(out, "truce_swept_total", "counter",
                      "Results of the sweeps, as truce sweep names them.");
     metrics_put(out,

@@ -131,7 +131,7 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
         ends = sweeper_is_stopping(sweeper);
     }
     pthread_mutex_lock(&sweeper->mutex);
-    sweeper->sums.turns++;
+    sweeper->sums.passes++;
     sweeper->sums.broken += status && !ends;
     sweeper_add_report(&sweeper->sums.all, &sum);
     pthread_mutex_unlock(&sweeper->mutex);

@@ -26,7 +26,7 @@ struct sweep_sums {
     int64_t every_ms;
     /* The number of passes that ran, that were skipped, and that ended with an error (also counted
      * in the first). */
-    int64_t turns, skipped, broken;
+    int64_t passes, skipped, broken;
     /* The sum of all passes. */
     truce_sweep_report all;
 };

@@ -49,7 +49,7 @@ static const EVP_MD *scram_hash_of(enum scram_mechanism mechanism)
     return mechanism == SCRAM_SHA_256 ? EVP_sha256() : EVP_sha1();
 }
 
-void scram_chance(uint8_t *bytes, size_t size)
+void scram_random(uint8_t *bytes, size_t size)
 {
     truce_assert(RAND_bytes(bytes, (int)size) == 1);
 }
@@ -181,7 +181,7 @@ truce_status scram_make(enum scram_mechanism mechanism, const char *name, const 
                         struct scram_credential *credential, bson_error_t *error)
 {
     *credential = scram_new_credential(mechanism);
-    scram_chance(credential->salt, credential->salt_size);
+    scram_random(credential->salt, credential->salt_size);
     return scram_derive(name, password, credential, error);
 }
 
@@ -194,7 +194,7 @@ void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCR
     *credential = scram_new_credential(mechanism);
     scram_hmac(SCRAM_SHA_256, secret, text, salt);
     memcpy(credential->salt, salt, credential->salt_size);
-    scram_chance(credential->stored_key, sizeof credential->stored_key);
+    scram_random(credential->stored_key, sizeof credential->stored_key);
     bson_free(text);
 }
 
@@ -265,7 +265,7 @@ const char *scram_first(struct scram *scram, const uint8_t *message, size_t size
     if (!scram_text_of(message, size, text))
         return "the first message is empty, or too long";
     if (strncmp(text, "n,,", 3) != 0 && strncmp(text, "y,,", 3) != 0)
-        return "channel binding, or a name to act as, is not supported";
+        return "channel binding and an authorization identity are not supported";
     snprintf(scram->header, sizeof scram->header, "%.3s", text);
     snprintf(scram->first, sizeof scram->first, "%s", text + 3);
     at = scram->first;
@@ -281,12 +281,12 @@ const char *scram_first(struct scram *scram, const uint8_t *message, size_t size
 void scram_challenge(struct scram *scram, const char *half)
 {
     const struct scram_credential *credential = &scram->credential;
-    uint8_t chance[SCRAM_NONCE_BYTES];
+    uint8_t random[SCRAM_NONCE_BYTES];
     char mine[2 * SCRAM_NONCE_BYTES], salt[2 * SCRAM_SALT_MAX];
     size_t length = strlen(scram->nonce);
 
-    scram_chance(chance, sizeof chance);
-    scram_base64(chance, sizeof chance, mine);
+    scram_random(random, sizeof random);
+    scram_base64(random, sizeof random, mine);
     snprintf(scram->nonce + length, sizeof scram->nonce - length, "%s", half ? half : mine);
     scram_base64(credential->salt, credential->salt_size, salt);
     snprintf(scram->challenge, sizeof scram->challenge, "r=%s,s=%s,i=%d", scram->nonce, salt,
@@ -335,10 +335,10 @@ const char *scram_final(const struct scram *scram, const uint8_t *message, size_
         return "the final message is empty, or too long";
     scram_base64((const uint8_t *)scram->header, 3, header);
     if (!scram_take(&at, 'c', binding, sizeof binding) || strcmp(binding, header) != 0)
-        return "the final message is of another beginning";
+        return "the channel binding of the final message is wrong";
     if (!scram_take(&at, 'r', nonce, sizeof nonce) || strlen(nonce) != strlen(scram->nonce) ||
         CRYPTO_memcmp(nonce, scram->nonce, strlen(nonce)) != 0)
-        return "the final message has another nonce";
+        return "the nonce of the final message is wrong";
     last = at;
     if (!scram_take(&at, 'p', proof, sizeof proof) || *at ||
         !scram_unbase64(proof, bytes, (size_t)mechanisms[scram->credential.mechanism].key))

@@ -101,7 +101,7 @@ void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCR
                         struct scram_credential *credential);
 
 /* Fills bytes from the secure random generator; aborts if it fails. */
-void scram_chance(uint8_t *bytes, size_t size);
+void scram_random(uint8_t *bytes, size_t size);
 void scram_wipe(void *bytes, size_t size);
 /* Encodes bytes as Base64. `text` has room for 4 bytes for each 3, and a zero byte. */
 void scram_base64(const uint8_t *bytes, size_t size, char *text);

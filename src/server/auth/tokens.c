@@ -23,7 +23,7 @@ static void token_make(char token[TOKEN_MAX], char id[TOKEN_ID_MAX])
     uint8_t bytes[TOKEN_BYTES + 4];
     char text[2 * TOKEN_BYTES];
 
-    scram_chance(bytes, sizeof bytes);
+    scram_random(bytes, sizeof bytes);
     scram_base64(bytes, TOKEN_BYTES, text);
     text[strcspn(text, "=")] = '\0';
     for (char *at = text; *at; at++)

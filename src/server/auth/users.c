@@ -159,7 +159,7 @@ truce_status users_add(truce_store *store, const struct user_facts *facts, bson_
 
     if (status)
         return status;
-    scram_chance(id, sizeof id);
+    scram_random(id, sizeof id);
     id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* Sets the bits of a UUID of version 4. */
     id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
     users_id_of(facts->database, facts->name, &document);

@@ -198,7 +198,7 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
         if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < -1 ||
             bson_iter_as_int64(at) > INT32_MAX)
             return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(at), error,
-                                       "stmtId must be a number of 32 bits that is not negative");
+                                       "stmtId must be a non-negative 32-bit integer");
         session->statement = (int32_t)bson_iter_as_int64(at);
     } else if (!strcmp(name, "stmtIds")) {
         if (!BSON_ITER_HOLDS_ARRAY(at))

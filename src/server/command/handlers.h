@@ -102,7 +102,7 @@ truce_status serve_stored_name_of(struct call *call, const char *ns, uint32_t ac
 SERVED(serve_collection_stats);
 SERVED(serve_database_stats);
 /* Does what serve_collection_stats does, for a stage with the field {scale}. */
-truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply,
+truce_status serve_sizes(struct call *call, const bson_t *stage_options, bson_t *reply,
                          bson_error_t *error);
 
 /* serve_index.c */

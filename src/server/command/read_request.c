@@ -169,8 +169,8 @@ static truce_status aggregate_stored_name(struct call *call, char stored_name[ST
 }
 
 /* Refuses a pipeline that begins with $documents if the aggregate names a collection. */
-static truce_status question_check_documents(struct call *call, const bson_t *pipeline,
-                                             bson_error_t *error)
+static truce_status request_check_documents(struct call *call, const bson_t *pipeline,
+                                            bson_error_t *error)
 {
     bson_iter_t at, stage;
     bool documents = bson_iter_init(&at, pipeline) && bson_iter_next(&at) &&
@@ -236,7 +236,7 @@ truce_status request_pipeline(struct call *call, struct aggregate_request *aggre
                                               aggregate->pipeline, &guard, &mapped, error);
 
     if (!status)
-        status = question_check_documents(call, aggregate->pipeline, error);
+        status = request_check_documents(call, aggregate->pipeline, error);
     if (!status && BSON_ITER_HOLDS_UTF8(&call->value))
         status = view_source(call, call->database, aggregate->name, &source, error);
     if (!status && source.is_view) {
@@ -255,43 +255,43 @@ truce_status request_pipeline(struct call *call, struct aggregate_request *aggre
 /* ---- reads of a view ------------------------------------------------------------------------- */
 
 /* The stages that a read of a view appends to those of the view. */
-struct asked {
+struct request_stages {
     bson_t array;
     uint32_t count;
 };
 
-static void asked_append_stage(struct asked *asked, bson_t *stage)
+static void stages_append_stage(struct request_stages *stages, bson_t *stage)
 {
-    truce__value_append_element(&asked->array, &asked->count, truce__value_document(stage));
+    truce__value_append_element(&stages->array, &stages->count, truce__value_document(stage));
     bson_destroy(stage);
 }
 
-static void asked_append_match(struct asked *asked, const bson_t *filter)
+static void stages_append_match(struct request_stages *stages, const bson_t *filter)
 {
-    bson_init(&asked->array);
-    asked->count = 0;
+    bson_init(&stages->array);
+    stages->count = 0;
     if (filter && !bson_empty(filter))
-        asked_append_stage(asked, BCON_NEW("$match", BCON_DOCUMENT(filter)));
+        stages_append_stage(stages, BCON_NEW("$match", BCON_DOCUMENT(filter)));
 }
 
-static void asked_append_range(struct asked *asked, int64_t skip, int64_t limit)
+static void stages_append_range(struct request_stages *stages, int64_t skip, int64_t limit)
 {
     if (skip)
-        asked_append_stage(asked, BCON_NEW("$skip", BCON_INT64(skip)));
+        stages_append_stage(stages, BCON_NEW("$skip", BCON_INT64(skip)));
     if (limit)
-        asked_append_stage(asked, BCON_NEW("$limit", BCON_INT64(limit)));
+        stages_append_stage(stages, BCON_NEW("$limit", BCON_INT64(limit)));
 }
 
-static void finish_request(struct call *call, struct asked *asked, const struct view_source *source,
-                           struct aggregate_request *aggregate)
+static void request_finish(struct call *call, struct request_stages *stages,
+                           const struct view_source *source, struct aggregate_request *aggregate)
 {
     aggregate->name = source->name;
     snprintf(aggregate->stored_name, sizeof aggregate->stored_name, "%s", source->stored_name);
-    aggregate->pipeline = view_with(call, source->stages, &asked->array);
-    aggregate->shown = view_with(call, source->given, &asked->array);
+    aggregate->pipeline = view_with(call, source->stages, &stages->array);
+    aggregate->shown = view_with(call, source->given, &stages->array);
     aggregate->options.deadline_ms = call->deadline_ms;
     aggregate->options.hint = aggregate->hint;
-    bson_destroy(&asked->array);
+    bson_destroy(&stages->array);
 }
 
 /* Returns the name of the first option in the request that views do not support, or NULL. */
@@ -316,7 +316,7 @@ truce_status request_find_of_view(struct call *call, const struct find_request *
 {
     bool natural = find->sort && bson_has_field(find->sort, "$natural");
     const char *untaken = no_view_takes(find);
-    struct asked asked;
+    struct request_stages stages;
 
     *aggregate =
         (struct aggregate_request){.hint = find->hint, .options.allow_disk_use = find->disk};
@@ -325,13 +325,13 @@ truce_status request_find_of_view(struct call *call, const struct find_request *
                              "Option %s not supported in aggregation.", untaken);
     if (natural) /* {$natural} orders by the collection that the view reads. */
         aggregate->hint = find->sort;
-    asked_append_match(&asked, find->filter);
+    stages_append_match(&stages, find->filter);
     if (find->sort && !natural && !bson_empty(find->sort))
-        asked_append_stage(&asked, BCON_NEW("$sort", BCON_DOCUMENT(find->sort)));
-    asked_append_range(&asked, find->skip, find->limit);
+        stages_append_stage(&stages, BCON_NEW("$sort", BCON_DOCUMENT(find->sort)));
+    stages_append_range(&stages, find->skip, find->limit);
     if (find->projection && !bson_empty(find->projection))
-        asked_append_stage(&asked, BCON_NEW("$project", BCON_DOCUMENT(find->projection)));
-    finish_request(call, &asked, source, aggregate);
+        stages_append_stage(&stages, BCON_NEW("$project", BCON_DOCUMENT(find->projection)));
+    request_finish(call, &stages, source, aggregate);
     return TRUCE_OK;
 }
 
@@ -339,23 +339,23 @@ void request_count_of_view(struct call *call, const struct count_request *count,
                            const struct view_source *source, struct aggregate_request *aggregate)
 {
     int64_t limit = count->limit == INT64_MIN ? INT64_MAX : llabs(count->limit);
-    struct asked asked;
+    struct request_stages stages;
 
     *aggregate = (struct aggregate_request){.hint = count->hint};
-    asked_append_match(&asked, count->query);
-    asked_append_range(&asked, count->skip, limit);
-    asked_append_stage(&asked, BCON_NEW("$count", BCON_UTF8("n")));
-    finish_request(call, &asked, source, aggregate);
+    stages_append_match(&stages, count->query);
+    stages_append_range(&stages, count->skip, limit);
+    stages_append_stage(&stages, BCON_NEW("$count", BCON_UTF8("n")));
+    request_finish(call, &stages, source, aggregate);
 }
 
 void request_distinct_of_view(struct call *call, const struct distinct_request *distinct,
                               const struct view_source *source, struct aggregate_request *aggregate)
 {
-    struct asked asked;
+    struct request_stages stages;
 
     *aggregate = (struct aggregate_request){.hint = distinct->hint};
-    asked_append_match(&asked, distinct->query);
-    finish_request(call, &asked, source, aggregate);
+    stages_append_match(&stages, distinct->query);
+    request_finish(call, &stages, source, aggregate);
 }
 
 truce_status request_of_view(struct call *call, const struct view_source *source,

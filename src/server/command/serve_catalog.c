@@ -124,45 +124,46 @@ static const struct field list_fields[] = {
     {NULL, FIELD_IGNORED, 0}};
 
 /* The entries of a list that match the client's filter. */
-struct sifted {
+struct filtered {
     struct match *match;
     struct query_context context;
     bson_t array;
     uint32_t count;
 };
 
-static truce_status sifted_begin(struct call *call, struct sifted *sifted, struct list *list,
-                                 bson_error_t *error)
+static truce_status filtered_begin(struct call *call, struct filtered *filtered, struct list *list,
+                                   bson_error_t *error)
 {
     truce_status status = call_own_fields(call, list_fields, list, error);
 
-    *sifted = (struct sifted){.context = {.now_ms = truce__clock_wall_ms(), .arena = &call->arena}};
-    bson_init(&sifted->array);
-    return status ? status : truce__match_new(list->filter, &sifted->match, error);
+    *filtered =
+        (struct filtered){.context = {.now_ms = truce__clock_wall_ms(), .arena = &call->arena}};
+    bson_init(&filtered->array);
+    return status ? status : truce__match_new(list->filter, &filtered->match, error);
 }
 
 /* Appends the entry to the list if it matches the client's filter. */
-static truce_status catalog_filter_document(struct sifted *sifted, const bson_t *document,
+static truce_status catalog_filter_document(struct filtered *filtered, const bson_t *document,
                                             bson_error_t *error)
 {
     struct match_result result;
     char buffer[16];
     const char *key;
-    truce_status status = truce__match_test(sifted->match, truce__value_document(document),
-                                            &sifted->context, &result, error);
+    truce_status status = truce__match_test(filtered->match, truce__value_document(document),
+                                            &filtered->context, &result, error);
 
     if (status || !result.matched)
         return status;
-    bson_uint32_to_string(sifted->count++, &key, buffer, sizeof buffer);
-    BSON_APPEND_DOCUMENT(&sifted->array, key, document);
+    bson_uint32_to_string(filtered->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT(&filtered->array, key, document);
     return TRUCE_OK;
 }
 
-static void sifted_end(struct sifted *sifted)
+static void filtered_end(struct filtered *filtered)
 {
-    if (sifted->match)
-        truce__match_free(sifted->match);
-    bson_destroy(&sifted->array);
+    if (filtered->match)
+        truce__match_free(filtered->match);
+    bson_destroy(&filtered->array);
 }
 
 /* Makes the entry of a collection for listCollections. */
@@ -193,7 +194,7 @@ static void catalog_describe_collection(const char *name, const bson_t *facts, b
 }
 
 /* Appends the views of the database that match the client's filter. */
-static truce_status list_views(struct call *call, bool names_only, struct sifted *sifted,
+static truce_status list_views(struct call *call, bool names_only, struct filtered *filtered,
                                bson_error_t *error)
 {
     const struct view *all;
@@ -204,7 +205,7 @@ static truce_status list_views(struct call *call, bool names_only, struct sifted
 
     for (uint32_t i = 0; i < count && !status; i++) {
         view_describe(&all[i], names_only, &document);
-        status = catalog_filter_document(sifted, &document, error);
+        status = catalog_filter_document(filtered, &document, error);
         bson_destroy(&document);
     }
     return status;
@@ -213,12 +214,12 @@ static truce_status list_views(struct call *call, bool names_only, struct sifted
 truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct stored_names stored_names = {.list = BSON_INITIALIZER};
-    struct sifted sifted;
+    struct filtered filtered;
     struct list list = {0};
     const char *stored_name;
     bson_t facts, document;
     int64_t most = INT64_MAX;
-    truce_status status = sifted_begin(call, &sifted, &list, error);
+    truce_status status = filtered_begin(call, &filtered, &list, error);
 
     if (!status)
         status = request_batch(call, list.cursor, &most, error);
@@ -235,28 +236,28 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
         if (!name)
             continue;
         catalog_describe_collection(name, &facts, list.names_only, &document);
-        status = catalog_filter_document(&sifted, &document, error);
+        status = catalog_filter_document(&filtered, &document, error);
         bson_destroy(&document);
     }
     if (!status)
-        status = list_views(call, list.names_only, &sifted, error);
+        status = list_views(call, list.names_only, &filtered, error);
     if (!status)
-        status = cursor_reply_array(call, bson_copy(&sifted.array), "$cmd.listCollections", most,
+        status = cursor_reply_array(call, bson_copy(&filtered.array), "$cmd.listCollections", most,
                                     reply, error);
     bson_destroy(&stored_names.list);
-    sifted_end(&sifted);
+    filtered_end(&filtered);
     return status;
 }
 
 truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct databases databases = {0};
-    struct sifted sifted;
+    struct filtered filtered;
     struct list list = {0};
     bool all = access_may(call, NULL, ACTION_LIST_DATABASES);
     int64_t total = 0;
     bson_t document;
-    truce_status status = sifted_begin(call, &sifted, &list, error);
+    truce_status status = filtered_begin(call, &filtered, &list, error);
 
     if (!status)
         status = databases_count(call, !list.names_only, &databases, error);
@@ -272,14 +273,14 @@ truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t
             BSON_APPEND_INT64(&document, "sizeOnDisk", bytes);
             BSON_APPEND_BOOL(&document, "empty", database->sizes.documents == 0);
         }
-        status = catalog_filter_document(&sifted, &document, error);
+        status = catalog_filter_document(&filtered, &document, error);
         bson_destroy(&document);
         total += bytes;
     }
-    BSON_APPEND_ARRAY(reply, "databases", &sifted.array);
+    BSON_APPEND_ARRAY(reply, "databases", &filtered.array);
     if (!list.names_only)
         BSON_APPEND_INT64(reply, "totalSize", total);
     bson_free(databases.all);
-    sifted_end(&sifted);
+    filtered_end(&filtered);
     return status;
 }

@@ -177,7 +177,7 @@ bool serve_is_stage(const bson_t *pipeline)
 }
 
 /* Appends {ns, host, localTime, storageStats, count}, as far as they are requested. */
-static truce_status append_collection(struct call *call, const bson_t *asked, bson_t *one,
+static truce_status append_collection(struct call *call, const bson_t *options, bson_t *one,
                                       bson_error_t *error)
 {
     const char *name = bson_iter_utf8(&call->value, NULL);
@@ -190,7 +190,7 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
     bool there = false;
 
     (void)gethostname(host, sizeof host - 1);
-    if (bson_iter_init_find(&at, asked, "storageStats") && BSON_ITER_HOLDS_DOCUMENT(&at))
+    if (bson_iter_init_find(&at, options, "storageStats") && BSON_ITER_HOLDS_DOCUMENT(&at))
         wanted = call_view_of(call, &at);
     if (!status)
         status = access_need_collection(call, call->database, name, ACTION_STATS, error);
@@ -198,20 +198,20 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
         status = serve_is_there(call, stored_name, &there, NULL, error);
     if (!status)
         status = serve_sizes(call, wanted ? wanted : &plain, &stats, error);
-    if (!status && !there && bson_has_field(asked, "count"))
+    if (!status && !there && bson_has_field(options, "count"))
         status = serve_no_such_namespace(call, error);
     BSON_APPEND_UTF8(one, "ns", call_namespace(call, name));
     BCON_APPEND(one, "host", BCON_UTF8(host), "localTime", BCON_DATE_TIME(truce__clock_wall_ms()));
-    if (bson_has_field(asked, "storageStats"))
+    if (bson_has_field(options, "storageStats"))
         BSON_APPEND_DOCUMENT(one, "storageStats", &stats);
-    if (bson_has_field(asked, "count"))
+    if (bson_has_field(options, "count"))
         BSON_APPEND_INT64(one, "count", truce__field_number(&stats, "count"));
     bson_destroy(&stats);
     return status;
 }
 
 /* Appends the one document of $collStats. Fails with InvalidNamespace (73) without a collection. */
-static truce_status collection_stats(struct call *call, const bson_t *asked, bson_t *documents,
+static truce_status collection_stats(struct call *call, const bson_t *options, bson_t *documents,
                                      bson_error_t *error)
 {
     /* The server has no statistics of times and plans. */
@@ -226,34 +226,34 @@ static truce_status collection_stats(struct call *call, const bson_t *asked, bso
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "$collStats needs a collection: send {aggregate: NAME}");
-    status = call_fields(call, asked, fields, false, NULL, error);
+    status = call_fields(call, options, fields, false, NULL, error);
     if (status)
         return status;
     BSON_APPEND_DOCUMENT_BEGIN(documents, "0", &one);
-    status = append_collection(call, asked, &one, error);
+    status = append_collection(call, options, &one, error);
     bson_append_document_end(documents, &one);
     return status;
 }
 
 /* Checks the options of $currentOp. Some have no effect, because the server lists only its own
  * operations, and each in full. */
-static truce_status current_op_check_options(const bson_t *asked, bson_error_t *error)
+static truce_status current_op_check_options(const bson_t *options, bson_error_t *error)
 {
-    static const char *const options[] = {"allUsers",     "idleConnections", "idleCursors",
-                                          "idleSessions", "localOps",        "truncateOps",
-                                          "backtrace",    "targetAllNodes",  NULL};
+    static const char *const known[] = {"allUsers",     "idleConnections", "idleCursors",
+                                        "idleSessions", "localOps",        "truncateOps",
+                                        "backtrace",    "targetAllNodes",  NULL};
     truce_status status = TRUCE_OK;
     bson_iter_t at;
 
-    (void)bson_iter_init(&at, asked);
+    (void)bson_iter_init(&at, options);
     while (!status && bson_iter_next(&at))
-        status = call_check_name(CODE_FAILED_TO_PARSE, "$currentOp", &at, options, error);
+        status = call_check_name(CODE_FAILED_TO_PARSE, "$currentOp", &at, known, error);
     return status;
 }
 
 /* Appends the documents of $currentOp. Only a user with ACTION_SERVER may request those of all
  * users. */
-static truce_status current_op_list(struct call *call, const bson_t *asked, bson_t *documents,
+static truce_status current_op_list(struct call *call, const bson_t *options, bson_t *documents,
                                     bson_error_t *error)
 {
     truce_status status;
@@ -261,13 +261,13 @@ static truce_status current_op_list(struct call *call, const bson_t *asked, bson
     if (BSON_ITER_HOLDS_UTF8(&call->value) || strcmp(call->database, "admin") != 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "$currentOp must be sent to the database admin, with {aggregate: 1}");
-    status = current_op_check_options(asked, error);
+    status = current_op_check_options(options, error);
     if (status)
         return status;
-    if (flag_of(asked, "allUsers", false) && !access_may(call, NULL, ACTION_SERVER))
+    if (flag_of(options, "allUsers", false) && !access_may(call, NULL, ACTION_SERVER))
         return access_refuse(call, "admin", error);
-    operations_list(call, flag_of(asked, "idleConnections", false),
-                    call->server->auth && !flag_of(asked, "allUsers", false), documents);
+    operations_list(call, flag_of(options, "idleConnections", false),
+                    call->server->auth && !flag_of(options, "allUsers", false), documents);
     return TRUCE_OK;
 }
 
@@ -288,18 +288,18 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most
     bson_t documents = BSON_INITIALIZER, array = BSON_INITIALIZER, named;
     bool of_collection = BSON_ITER_HOLDS_UTF8(&call->value);
     truce_status status;
-    const bson_t *asked;
+    const bson_t *options;
     bson_iter_t stage;
 
     (void)first_stage(pipeline, &stage);
     if (!BSON_ITER_HOLDS_DOCUMENT(&stage))
         return truce__refuse_value(CODE_FAILED_TO_PARSE, truce__value_of_iter(&stage), error,
                                    "%s must be a document", bson_iter_key(&stage));
-    asked = call_view_of(call, &stage);
+    options = call_view_of(call, &stage);
     if (!strcmp(bson_iter_key(&stage), "$collStats"))
-        status = collection_stats(call, asked, &documents, error);
+        status = collection_stats(call, options, &documents, error);
     else
-        status = current_op_list(call, asked, &documents, error);
+        status = current_op_list(call, options, &documents, error);
     if (!status) {
         status = truce__map_pipeline(call->server->database, call->database, pipeline, &guard,
                                      &named, error);

@@ -286,31 +286,31 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
 /* Reads the distinct values of a collection or a view. truce_distinct takes no hint, so with a hint
  * the values come from a find. The values of a view come from a pipeline. */
 static truce_status serve_read_distinct(struct call *call, const char *stored_name,
-                                        const struct distinct_request *question,
+                                        const struct distinct_request *request,
                                         const struct view_source *source, bson_t *values,
                                         bson_error_t *error)
 {
-    const truce_find_options options = {.hint = question->hint, .deadline_ms = call->deadline_ms};
+    const truce_find_options options = {.hint = request->hint, .deadline_ms = call->deadline_ms};
     struct aggregate_request aggregate;
     truce_cursor *cursor = NULL;
     truce_status status;
 
-    if (!source->is_view && !question->hint)
-        return truce_distinct(call->store, stored_name, question->key, question->query, values,
+    if (!source->is_view && !request->hint)
+        return truce_distinct(call->store, stored_name, request->key, request->query, values,
                               error);
     bson_init(values);
     if (source->is_view) {
-        request_distinct_of_view(call, question, source, &aggregate);
+        request_distinct_of_view(call, request, source, &aggregate);
         status = open_view(call, &aggregate, &cursor, error);
     } else {
-        status = truce_find(call->store, stored_name, question->query, &options, &cursor, error);
+        status = truce_find(call->store, stored_name, request->query, &options, &cursor, error);
     }
-    return status ? status : distinct_of(question->key, cursor, values, error);
+    return status ? status : distinct_of(request->key, cursor, values, error);
 }
 
 truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct distinct_request question;
+    struct distinct_request request;
     struct view_source source;
     char stored_name[STORED_NAME_MAX];
     int64_t before;
@@ -318,11 +318,11 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
     truce_status status = serve_read_name(call, stored_name, &source, error);
 
     if (!status)
-        status = request_read_distinct(call, &question, error);
+        status = request_read_distinct(call, &request, error);
     if (status)
         return status;
     before = truce_deadline_begin(call->deadline_ms);
-    status = serve_read_distinct(call, stored_name, &question, &source, &values, error);
+    status = serve_read_distinct(call, stored_name, &request, &source, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
     if (call->read_snapshot)

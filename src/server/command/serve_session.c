@@ -12,7 +12,7 @@
 #include "bson/value.h"
 #include "store/mongodb/mongo_session.h"
 
-#define KEPT_TRIES 10
+#define RECORD_TRIES 10
 
 truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t *error)
 {
@@ -187,20 +187,20 @@ static void list_sessions(struct call *call, struct listing *listing)
 /* Checks the options of $listLocalSessions. With a login, `users` and `allUsers` are refused. */
 static truce_status check_listing(struct call *call, const bson_iter_t *stage, bson_error_t *error)
 {
-    struct asked {
+    struct given {
         const bson_t *users;
         bool all;
-    } asked = {0};
-    static const struct field fields[] = {{"users", FIELD_ARRAY, offsetof(struct asked, users)},
-                                          {"allUsers", FIELD_FLAG, offsetof(struct asked, all)},
+    } given = {0};
+    static const struct field fields[] = {{"users", FIELD_ARRAY, offsetof(struct given, users)},
+                                          {"allUsers", FIELD_FLAG, offsetof(struct given, all)},
                                           {0}};
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(stage))
         return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(stage), error,
                                    "$listLocalSessions must be a document");
-    status = call_fields(call, call_view_of(call, stage), fields, false, &asked, error);
-    if (!status && call->connection->login.tag[0] && (asked.users || asked.all))
+    status = call_fields(call, call_view_of(call, stage), fields, false, &given, error);
+    if (!status && call->connection->login.tag[0] && (given.users || given.all))
         status = truce__refuse(
             CODE_COMMAND_NOT_SUPPORTED, error,
             "the sessions of other users are not listed: omit 'users' and 'allUsers'");
@@ -409,14 +409,14 @@ static truce_status run_retryable(struct call *call, struct session *session, bs
 }
 
 /* Runs the command, and runs it again while another server of the same store has written for the
- * session in the meantime, at most KEPT_TRIES times in all. */
+ * session in the meantime, at most RECORD_TRIES times in all. */
 static truce_status run_retryable_again(struct call *call, struct session *session, bson_t *reply,
                                         bson_error_t *error)
 {
     bool stale = true;
     truce_status status = TRUCE_OK;
 
-    for (int i = 0; i < KEPT_TRIES && stale; i++) {
+    for (int i = 0; i < RECORD_TRIES && stale; i++) {
         bson_reinit(reply);
         status = run_retryable(call, session, reply, &stale, error);
     }

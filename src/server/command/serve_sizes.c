@@ -76,15 +76,16 @@ static const struct field scale_fields[] = {
     {"waitForLock", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* Reads the option `scale`. `asked` has the fields of a stage; NULL means those of the command. */
-static truce_status read_scale(struct call *call, const bson_t *asked, struct scale *scale,
+/* Reads the option `scale`. `stage_options` has the fields of a stage; NULL means those of the
+ * command. */
+static truce_status read_scale(struct call *call, const bson_t *stage_options, struct scale *scale,
                                bson_error_t *error)
 {
     truce_status status;
 
     *scale = (struct scale){.by = 1};
-    status = asked ? call_fields(call, asked, scale_fields, false, scale, error)
-                   : call_own_fields(call, scale_fields, scale, error);
+    status = stage_options ? call_fields(call, stage_options, scale_fields, false, scale, error)
+                           : call_own_fields(call, scale_fields, scale, error);
     if (!status && (scale->by < 1 || scale->by > INT32_MAX))
         status = truce__refuse(51024, error,
                                "BSON field 'scale' value must be >= 1, actual value '%lld'",
@@ -106,14 +107,15 @@ static void append_index_sizes(const bson_t *facts, int64_t by, bson_t *reply)
     bson_append_document_end(reply, &sizes);
 }
 
-truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply, bson_error_t *error)
+truce_status serve_sizes(struct call *call, const bson_t *stage_options, bson_t *reply,
+                         bson_error_t *error)
 {
     char stored_name[STORED_NAME_MAX];
     struct sizes sizes = {0};
     struct scale scale;
     bool there;
     bson_t facts;
-    truce_status status = read_scale(call, asked, &scale, error);
+    truce_status status = read_scale(call, stage_options, &scale, error);
 
     if (!status)
         status = call_stored_name(call, stored_name, error);

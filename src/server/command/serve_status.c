@@ -180,9 +180,9 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
     bson_append_document_end(reply, &counters);
     BCON_APPEND(reply, "metrics", "{", "cursor", "{", "open", "{", "total",
                 BCON_INT64(cursors_count(server->cursors)), "}", "}", "ttl", "{",
-                "deletedDocuments", BCON_INT64(sums.all.expired), "passes", BCON_INT64(sums.turns),
+                "deletedDocuments", BCON_INT64(sums.all.expired), "passes", BCON_INT64(sums.passes),
                 "}", "}", "sweep", "{", "everySeconds", BCON_DOUBLE((double)sums.every_ms / 1000),
-                "turns", BCON_INT64(sums.turns), "skipped", BCON_INT64(sums.skipped), "broken",
+                "turns", BCON_INT64(sums.passes), "skipped", BCON_INT64(sums.skipped), "broken",
                 BCON_INT64(sums.broken), "undone", BCON_INT64(sums.all.undone), "finished",
                 BCON_INT64(sums.all.finished), "cleaned", BCON_INT64(sums.all.cleaned), "stripped",
                 BCON_INT64(sums.all.stripped), "purged", BCON_INT64(sums.all.purged), "expired",

@@ -9,7 +9,7 @@
 /* A statement of update, or the same fields of another command. */
 struct write_update {
     const bson_t *filter, *array_filters, *sort, *hint;
-    struct either update;
+    struct document_or_array update;
     bool multi, upsert;
 };
 
@@ -37,7 +37,7 @@ truce_status write_read(struct call *call, struct write_statements *statements,
 /* The fields of findAndModify. */
 struct write_modify {
     const bson_t *query, *sort, *fields, *array_filters, *hint, *let;
-    struct either update;
+    struct document_or_array update;
     bool remove, new, upsert, unvalidated, empty_stay;
 };
 

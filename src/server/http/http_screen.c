@@ -20,18 +20,18 @@ static const char *screen_after_version(const char *name)
                                                                                 : NULL;
 }
 
-/* Returns the file of a path, or NULL. Sets `*kept` if the path names the version, so that its file
- * never changes. */
-static const struct screen_file *screen_file_of(const char *url, bool *kept)
+/* Returns the file of a path, or NULL. Sets `*immutable` if the path names the version, so that its
+ * file never changes. */
+static const struct screen_file *screen_file_of(const char *url, bool *immutable)
 {
     const char *name = url + sizeof FOLDER - 1, *versioned;
 
-    *kept = false;
+    *immutable = false;
     if (strncmp(url, FOLDER, sizeof FOLDER - 1) != 0)
         return NULL;
     versioned = screen_after_version(name);
     if (versioned) {
-        *kept = true;
+        *immutable = true;
         name = versioned;
     } else if (!*name) {
         name = "index.html";
@@ -44,9 +44,9 @@ static const struct screen_file *screen_file_of(const char *url, bool *kept)
 
 bool http_screen_has(const char *url)
 {
-    bool kept;
+    bool immutable;
 
-    return screen_is_moved(url) || screen_file_of(url, &kept);
+    return screen_is_moved(url) || screen_file_of(url, &immutable);
 }
 
 /* Returns whether the browser has the current contents (If-None-Match). */
@@ -78,8 +78,8 @@ static void screen_append_policy(struct MHD_Response *response)
 
 enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url)
 {
-    bool kept;
-    const struct screen_file *file = screen_file_of(url, &kept);
+    bool immutable;
+    const struct screen_file *file = screen_file_of(url, &immutable);
     bool known = file && screen_is_known(c, file->tag);
     unsigned code = !file ? MHD_HTTP_FOUND : known ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK;
     struct MHD_Response *response = MHD_create_response_from_buffer(
@@ -91,7 +91,7 @@ enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url)
         return MHD_NO;
     screen_append_policy(response);
     (void)MHD_add_response_header(response, "Cache-Control",
-                                  kept ? "max-age=31536000, immutable" : "no-cache");
+                                  immutable ? "max-age=31536000, immutable" : "no-cache");
     if (file) {
         (void)MHD_add_response_header(response, "Content-Type", file->type);
         (void)MHD_add_response_header(response, "ETag", file->tag);

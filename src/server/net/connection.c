@@ -12,7 +12,7 @@
 
 /* A connection that waits for its next request frees a buffer that is larger than this. It is also
  * the maximum size of a part of a message, for which a time limit holds. */
-#define KEPT_BYTES (64 * 1024)
+#define BUFFER_BYTES (64 * 1024)
 
 static bool connection_is_unauthenticated(const struct connection *connection)
 {
@@ -66,7 +66,7 @@ static bool receive_part(struct connection *connection, struct buffer *in, size_
 
 /* Receives the next message. It allocates memory as bytes arrive, so a length alone costs nothing.
  * Once the first byte has arrived, each part of the message (the rest of the header, then up to
- * KEPT_BYTES at a time) must arrive within message_ms. A connection that is logged in may be idle
+ * BUFFER_BYTES at a time) must arrive within message_ms. A connection that is logged in may be idle
  * between messages. */
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
@@ -82,7 +82,7 @@ static bool receive_message(struct connection *connection, struct buffer *in)
     if (!length || !wire_is_request(in->bytes) || length > connection_most_of(connection))
         return false;
     while (in->size < length) {
-        size_t part = length - in->size < KEPT_BYTES ? length - in->size : KEPT_BYTES;
+        size_t part = length - in->size < BUFFER_BYTES ? length - in->size : BUFFER_BYTES;
 
         if (!receive_part(connection, in, part))
             return false;
@@ -94,7 +94,7 @@ static bool receive_message(struct connection *connection, struct buffer *in)
 
 static void connection_trim(struct buffer *buffer)
 {
-    if (buffer->room > KEPT_BYTES)
+    if (buffer->room > BUFFER_BYTES)
         truce__buffer_release(buffer);
 }
 

@@ -38,7 +38,7 @@ static const char *stream_reason(void)
 
     if (code && ERR_SYSTEM_ERROR(code))
         return strerror((int)ERR_GET_REASON(code));
-    return text ? text : "it is not as it should be";
+    return text ? text : "OpenSSL reports no reason";
 }
 
 static truce_status load_own(SSL_CTX *context, const struct tls_files *files, bson_error_t *error)
@@ -138,7 +138,7 @@ static bool stream_ready_for(struct stream *stream, int wants, int64_t until_ns)
     return stream_ready(stream->socket, wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, until_ns);
 }
 
-static bool shake_hands(struct stream *stream, int64_t until_ns)
+static bool stream_handshake(struct stream *stream, int64_t until_ns)
 {
     int result;
 
@@ -162,7 +162,7 @@ bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int6
     stream->ssl = SSL_new(tls->context);
     good = stream->ssl && SSL_set_fd(stream->ssl, socket) == 1 &&
            !fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) &&
-           shake_hands(stream, until_ns);
+           stream_handshake(stream, until_ns);
     ERR_clear_error();
     return good;
 }

@@ -270,12 +270,12 @@ static void append_others(const struct statement_results *results, bson_t *recor
         bson_append_array_end(record, &array);
 }
 
-static void retryable_make_record(const struct retryable *kept, struct statement_results *results,
-                                  bson_t *record)
+static void retryable_make_record(const struct retryable *retryable,
+                                  struct statement_results *results, bson_t *record)
 {
     statement_results_sort(results);
-    bson_concat(record, &kept->key);
-    BSON_APPEND_INT64(record, "txnNum", kept->session->number);
+    bson_concat(record, &retryable->key);
+    BSON_APPEND_INT64(record, "txnNum", retryable->session->number);
     BSON_APPEND_DATE_TIME(record, "lastWriteDate", truce__clock_wall_ms());
     for (enum statement_result_kind kind = 0; kind < RANGES; kind++)
         append_ranges(results, kind, record);
@@ -286,11 +286,11 @@ static void retryable_make_record(const struct retryable *kept, struct statement
 
 static bool retryable_check_before(truce_receipt *receipt, const bson_t *before)
 {
-    struct retryable *kept = (struct retryable *)receipt;
-    bool same =
-        before && kept->before ? bson_equal(before, kept->before) : !before && !kept->before;
+    struct retryable *retryable = (struct retryable *)receipt;
+    bool same = before && retryable->before ? bson_equal(before, retryable->before)
+                                            : !before && !retryable->before;
 
-    kept->stale = !same;
+    retryable->stale = !same;
     return same;
 }
 
@@ -314,18 +314,19 @@ static bool statement_result_of(const truce_write *write, const truce_write_resu
 
 /* Adds the results of the statements of a bulk that have an id and changed something. Returns
  * whether there was any. */
-static bool retryable_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
-                               size_t count, struct statement_results *results)
+static bool retryable_add_bulk(const struct retryable *retryable,
+                               const truce_write_outcome *outcomes, size_t count,
+                               struct statement_results *results)
 {
     bool any = false;
 
     for (size_t i = 0; i < count; i++) {
         struct statement_result earlier = {0};
 
-        if (outcomes[i].status || kept->numbers[i] < 0 ||
-            !statement_result_of(&kept->writes[i], &outcomes[i].result, &earlier))
+        if (outcomes[i].status || retryable->numbers[i] < 0 ||
+            !statement_result_of(&retryable->writes[i], &outcomes[i].result, &earlier))
             continue;
-        statement_results_add(results, kept->numbers[i], kept->numbers[i], earlier.kind,
+        statement_results_add(results, retryable->numbers[i], retryable->numbers[i], earlier.kind,
                               &earlier.value);
         any = true;
     }
@@ -337,17 +338,17 @@ static bool has_modified(const truce_write_result *result)
     return result->modified || result->removed || result->upserted;
 }
 
-static bool add_reply(const struct retryable *kept, const truce_write_result *result,
+static bool add_reply(const struct retryable *retryable, const truce_write_result *result,
                       const bson_t *document, bson_t *reply, struct statement_results *results)
 {
     bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
 
-    if (kept->first < 0 || !has_modified(result))
+    if (retryable->first < 0 || !has_modified(result))
         return false;
-    kept->fill(kept->arg, result, document, reply);
+    retryable->fill(retryable->arg, result, document, reply);
     value.value.v_doc.data = (uint8_t *)bson_get_data(reply);
     value.value.v_doc.data_len = reply->len;
-    statement_results_add(results, kept->first, kept->first, STATEMENT_REPLY, &value);
+    statement_results_add(results, retryable->first, retryable->first, STATEMENT_REPLY, &value);
     return true;
 }
 
@@ -356,24 +357,24 @@ static bool add_reply(const struct retryable *kept, const truce_write_result *re
 static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *outcomes,
                            size_t count, const bson_t *document, bson_t *after)
 {
-    struct retryable *kept = (struct retryable *)receipt;
+    struct retryable *retryable = (struct retryable *)receipt;
     bson_t reply = BSON_INITIALIZER;
     struct statement_results results = {0};
     bool any;
 
-    for (size_t i = 0; i < kept->known.count; i++) {
-        const struct statement_result *earlier = &kept->known.all[i];
+    for (size_t i = 0; i < retryable->known.count; i++) {
+        const struct statement_result *earlier = &retryable->known.all[i];
 
         statement_results_add(&results, earlier->from, earlier->to, earlier->kind, &earlier->value);
     }
-    any = kept->fill ? add_reply(kept, &outcomes->result, document, &reply, &results)
-                     : retryable_add_bulk(kept, outcomes, count, &results);
-    if (kept->after)
-        bson_destroy(kept->after);
-    kept->after = NULL;
+    any = retryable->fill ? add_reply(retryable, &outcomes->result, document, &reply, &results)
+                          : retryable_add_bulk(retryable, outcomes, count, &results);
+    if (retryable->after)
+        bson_destroy(retryable->after);
+    retryable->after = NULL;
     if (any) {
-        retryable_make_record(kept, &results, after);
-        kept->after = bson_copy(after);
+        retryable_make_record(retryable, &results, after);
+        retryable->after = bson_copy(after);
     }
     bson_destroy(&reply);
     bson_free(results.all);
@@ -384,29 +385,28 @@ static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *ou
 
 /* Copies the statement ids of the command. Fails with 14 if one is not a number of 32 bits from -1
  * on. */
-static truce_status read_ids(struct retryable *kept, const bson_t *ids, bson_error_t *error)
+static truce_status read_ids(struct retryable *retryable, const bson_t *ids, bson_error_t *error)
 {
     bson_iter_t at;
 
     if (!ids)
         return TRUCE_OK;
-    kept->ids = bson_malloc0(((size_t)bson_count_keys(ids) + 1) * sizeof *kept->ids);
+    retryable->ids = bson_malloc0(((size_t)bson_count_keys(ids) + 1) * sizeof *retryable->ids);
     (void)bson_iter_init(&at, ids);
     while (bson_iter_next(&at)) {
         int64_t id = BSON_ITER_HOLDS_INT(&at) ? bson_iter_as_int64(&at) : -2;
 
         if (id < -1 || id > INT32_MAX)
-            return truce__refuse_value(
-                CODE_TYPE_MISMATCH, truce__value_of_iter(&at), error,
-                "each of stmtIds must be a number of 32 bits that is not negative");
-        kept->ids[kept->ids_count++] = (int32_t)id;
+            return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&at), error,
+                                       "each of stmtIds must be a non-negative 32-bit integer");
+        retryable->ids[retryable->ids_count++] = (int32_t)id;
     }
-    kept->first = kept->ids_count ? kept->ids[0] : -1;
+    retryable->first = retryable->ids_count ? retryable->ids[0] : -1;
     return TRUCE_OK;
 }
 
 truce_status retryable_begin(struct call *call, struct session *session, int32_t first,
-                             const bson_t *ids, struct retryable **kept, bson_error_t *error)
+                             const bson_t *ids, struct retryable **retryable, bson_error_t *error)
 {
     struct retryable *made = bson_aligned_alloc0(_Alignof(struct retryable), sizeof *made);
     truce_status status;
@@ -417,7 +417,7 @@ truce_status retryable_begin(struct call *call, struct session *session, int32_t
     bson_init(&made->read);
     made->receipt =
         (truce_receipt){SESSION_RECORDS, &made->key, retryable_check_before, retryable_make};
-    *kept = made;
+    *retryable = made;
     status = read_ids(made, ids, error);
     if (!status)
         status = session_record(call->server->sessions, session, &made->read, &made->before, error);
@@ -426,19 +426,19 @@ truce_status retryable_begin(struct call *call, struct session *session, int32_t
     return status;
 }
 
-void retryable_end(struct retryable *kept, truce_status status, bool *stale)
+void retryable_end(struct retryable *retryable, truce_status status, bool *stale)
 {
-    *stale = kept->stale;
-    if (status || kept->after)
-        session_wrote(kept->session, status ? NULL : kept->after);
-    if (kept->after)
-        bson_destroy(kept->after);
-    bson_destroy(&kept->read);
-    bson_destroy(&kept->key);
-    bson_free(kept->known.all);
-    bson_free(kept->ids);
-    bson_free(kept->again);
-    bson_free(kept);
+    *stale = retryable->stale;
+    if (status || retryable->after)
+        session_wrote(retryable->session, status ? NULL : retryable->after);
+    if (retryable->after)
+        bson_destroy(retryable->after);
+    bson_destroy(&retryable->read);
+    bson_destroy(&retryable->key);
+    bson_free(retryable->known.all);
+    bson_free(retryable->ids);
+    bson_free(retryable->again);
+    bson_free(retryable);
 }
 
 static truce_status retryable_fail_forgotten(int32_t id, bson_error_t *error)
@@ -447,24 +447,24 @@ static truce_status retryable_fail_forgotten(int32_t id, bson_error_t *error)
                          "statement %d was executed, and its result is no longer stored", (int)id);
 }
 
-static void comes_again(struct retryable *kept, int32_t id)
+static void comes_again(struct retryable *retryable, int32_t id)
 {
-    if (!(kept->again_count & (kept->again_count - 1)))
-        kept->again =
-            bson_realloc(kept->again, (kept->again_count ? 2 * (size_t)kept->again_count : 1) *
-                                          sizeof *kept->again);
-    kept->again[kept->again_count++] = id;
+    if (!(retryable->again_count & (retryable->again_count - 1)))
+        retryable->again = bson_realloc(
+            retryable->again, (retryable->again_count ? 2 * (size_t)retryable->again_count : 1) *
+                                  sizeof *retryable->again);
+    retryable->again[retryable->again_count++] = id;
 }
 
-void retryable_append_retried(const struct retryable *kept, bson_t *reply)
+void retryable_append_retried(const struct retryable *retryable, bson_t *reply)
 {
     bson_t array;
 
-    if (!kept->again_count)
+    if (!retryable->again_count)
         return;
     BSON_APPEND_ARRAY_BEGIN(reply, "retriedStmtIds", &array);
-    for (uint32_t i = 0; i < kept->again_count; i++)
-        retryable_append_number(&array, i, kept->again[i]);
+    for (uint32_t i = 0; i < retryable->again_count; i++)
+        retryable_append_number(&array, i, retryable->again[i]);
     bson_append_array_end(reply, &array);
 }
 
@@ -503,29 +503,29 @@ static truce_status answer_again(const truce_write *write, const struct statemen
     return TRUCE_OK;
 }
 
-static int32_t retryable_number_of(const struct retryable *kept, uint32_t i)
+static int32_t retryable_number_of(const struct retryable *retryable, uint32_t i)
 {
-    if (kept->ids)
-        return i < kept->ids_count ? kept->ids[i] : -1;
-    return kept->first < 0 ? -1 : (int32_t)(((int64_t)kept->first + i) & INT32_MAX);
+    if (retryable->ids)
+        return i < retryable->ids_count ? retryable->ids[i] : -1;
+    return retryable->first < 0 ? -1 : (int32_t)(((int64_t)retryable->first + i) & INT32_MAX);
 }
 
 /* Chooses the writes to execute. A statement that was sent again gets its recorded result; one with
  * `multi` is refused. In an ordered bulk, the first refusal sets rest->end. Fails with 217 if a
  * result is no longer stored. */
-static truce_status retryable_choose(struct retryable *kept, const truce_write *writes,
+static truce_status retryable_choose(struct retryable *retryable, const truce_write *writes,
                                      uint32_t count, bool unordered, truce_write_outcome *outcomes,
                                      struct rest *rest, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < count && i < rest->end && !status; i++) {
-        int32_t number = retryable_number_of(kept, i);
+        int32_t number = retryable_number_of(retryable, i);
         const struct statement_result *earlier =
-            number < 0 ? NULL : statement_results_find(&kept->known, number);
+            number < 0 ? NULL : statement_results_find(&retryable->known, number);
 
         if (earlier) {
-            comes_again(kept, number);
+            comes_again(retryable, number);
             outcomes[i].status = TRUCE_OK;
             status = answer_again(&writes[i], earlier, number, &outcomes[i].result, error);
         } else if (writes[i].options.multi) {
@@ -534,7 +534,7 @@ static truce_status retryable_choose(struct retryable *kept, const truce_write *
                               "Cannot use (or request) retryable writes with %s",
                               writes[i].kind == TRUCE_WRITE_REMOVE ? "limit=0" : "multi=true");
             rest->end = unordered ? rest->end : i + 1;
-        } else if ((outcomes[i].status = fail_point_write(kept->call, &outcomes[i].error))) {
+        } else if ((outcomes[i].status = fail_point_write(retryable->call, &outcomes[i].error))) {
             rest->end = unordered ? rest->end : i + 1;
         } else {
             outcomes[i].status = TRUCE_NOT_FOUND;
@@ -554,16 +554,16 @@ static void retryable_drop(truce_write_outcome *outcome)
 
 /* Runs the statements that were not executed before, in one bulk with the receipt of the session's
  * record. */
-static truce_status run_rest(struct retryable *kept, truce_store *store, struct rest *rest,
+static truce_status run_rest(struct retryable *retryable, truce_store *store, struct rest *rest,
                              const truce_bulk_options *options, truce_write_outcome *outcomes,
                              uint32_t count, bson_error_t *error)
 {
     truce_bulk_options how = *options;
     truce_status status;
 
-    kept->writes = rest->writes;
-    kept->numbers = rest->numbers;
-    how.receipt = &kept->receipt;
+    retryable->writes = rest->writes;
+    retryable->numbers = rest->numbers;
+    how.receipt = &retryable->receipt;
     status = truce_bulk(store, rest->writes, rest->count, &how, rest->outcomes, error);
     for (uint32_t i = 0; i < rest->count; i++) {
         struct statement_result earlier;
@@ -571,7 +571,7 @@ static truce_status run_rest(struct retryable *kept, truce_store *store, struct 
         outcomes[rest->positions[i]] = rest->outcomes[i];
         if (!rest->outcomes[i].status &&
             statement_result_of(&rest->writes[i], &rest->outcomes[i].result, &earlier))
-            fail_point_written(kept->call);
+            fail_point_written(retryable->call);
         if (rest->outcomes[i].status && !options->unordered && rest->positions[i] < rest->end)
             rest->end = rest->positions[i] + 1;
     }
@@ -580,9 +580,10 @@ static truce_status run_rest(struct retryable *kept, truce_store *store, struct 
     return status;
 }
 
-truce_status retryable_bulk(struct retryable *kept, truce_store *store, const truce_write *writes,
-                            uint32_t count, const truce_bulk_options *options,
-                            truce_write_outcome *outcomes, bson_error_t *error)
+truce_status retryable_bulk(struct retryable *retryable, truce_store *store,
+                            const truce_write *writes, uint32_t count,
+                            const truce_bulk_options *options, truce_write_outcome *outcomes,
+                            bson_error_t *error)
 {
     struct rest rest = {.writes = bson_malloc0(count * sizeof *rest.writes),
                         .numbers = bson_malloc0(count * sizeof *rest.numbers),
@@ -593,9 +594,9 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
 
     for (uint32_t i = 0; i < count; i++)
         outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
-    status = retryable_choose(kept, writes, count, options->unordered, outcomes, &rest, error);
+    status = retryable_choose(retryable, writes, count, options->unordered, outcomes, &rest, error);
     if (!status && rest.count)
-        status = run_rest(kept, store, &rest, options, outcomes, count, error);
+        status = run_rest(retryable, store, &rest, options, outcomes, count, error);
     else if (!status && !options->relaxed)
         /* Waits until the results of earlier executions are durable, too. */
         status = truce_settle(store, error);
@@ -608,31 +609,31 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
 
 /* ---- findAndModify --------------------------------------------------------------------------- */
 
-truce_status retryable_modify(struct retryable *kept, retryable_reply *fill, void *arg,
+truce_status retryable_modify(struct retryable *retryable, retryable_reply *fill, void *arg,
                               bson_t *reply, bool *again, truce_receipt **receipt,
                               bson_error_t *error)
 {
     const struct statement_result *earlier =
-        kept->first < 0 ? NULL : statement_results_find(&kept->known, kept->first);
+        retryable->first < 0 ? NULL : statement_results_find(&retryable->known, retryable->first);
     bson_t view;
 
     *again = earlier != NULL;
-    *receipt = &kept->receipt;
-    kept->fill = fill;
-    kept->arg = arg;
+    *receipt = &retryable->receipt;
+    retryable->fill = fill;
+    retryable->arg = arg;
     if (!earlier)
-        return fail_point_write(kept->call, error);
+        return fail_point_write(retryable->call, error);
     if (earlier->kind != STATEMENT_REPLY ||
         !bson_init_static(&view, earlier->value.value.v_doc.data,
                           earlier->value.value.v_doc.data_len))
-        return retryable_fail_forgotten(kept->first, error);
-    comes_again(kept, kept->first);
+        return retryable_fail_forgotten(retryable->first, error);
+    comes_again(retryable, retryable->first);
     bson_concat(reply, &view);
-    return truce_settle(sessions_store(kept->call->server->sessions), error);
+    return truce_settle(sessions_store(retryable->call->server->sessions), error);
 }
 
-void retryable_modified(const struct retryable *kept, const truce_write_result *result)
+void retryable_modified(const struct retryable *retryable, const truce_write_result *result)
 {
     if (has_modified(result))
-        fail_point_written(kept->call);
+        fail_point_written(retryable->call);
 }
