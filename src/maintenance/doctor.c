@@ -1220,7 +1220,7 @@ static truce_status doctor_check_intents(struct doctor *doctor, truce_store *sto
         truce__doctor_report(
             doctor, DOCTOR_ERROR, "intent-index", name,
             "create the index {_intent: 1} with sparse: true, then run truce sweep",
-            "documents are held by commits, and no index on _intent lets a sweep "
+            "documents are locked by commits, and no index on _intent lets a sweep "
             "find them");
     else if (status == TRUCE_TIMEOUT)
         truce__doctor_report(

@@ -13,7 +13,7 @@ const char *truce__session_records(const truce_store *store)
     return truce__mongo_is(store) ? PASSED_RECORDS : SESSION_RECORDS;
 }
 
-static void sweep_go_on(struct session_sweep *sweep, const bson_t *record)
+static void sweep_advance(struct session_sweep *sweep, const bson_t *record)
 {
     bson_value_t id = truce__document_id(record);
 
@@ -87,7 +87,7 @@ truce_status truce__session_sweep(truce_store *store, struct session_sweep *swee
         if (status || !record)
             break;
         seen++;
-        sweep_go_on(sweep, record);
+        sweep_advance(sweep, record);
         if (is_old(record, cutoff_ms))
             status = remove_old(store, record, cutoff_ms, removed, error);
     } while (!status);

@@ -126,7 +126,7 @@ enum sim_action {
 struct sim_choice {
     enum sim_action action;
     /* The number of the client, of the late call, or of the position of the plain write. */
-    int who;
+    int index;
 };
 
 /* Decides what happens next. */

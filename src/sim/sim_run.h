@@ -78,7 +78,7 @@ struct client {
     /* A hash of all replies to the client, which determines its state. */
     uint64_t local;
     /* The scheduler's decision about the pending call. */
-    enum sim_action verdict;
+    enum sim_action action;
 };
 
 /* A run of the simulation. */

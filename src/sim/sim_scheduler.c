@@ -19,7 +19,7 @@
  *     lose          the call is made, the result is UNKNOWN
  *     late          the call is not made yet, the result is UNKNOWN; it is made later
  *     land          a late call is made
- *     jump          time advances past every lease
+ *     jump          time advances digest every lease
  *     plain         a program that does not use truce writes (sim_plain.c)
  *
  * A dead client unwinds, so that nothing leaks; its calls fail at once. A sleeping client can
@@ -32,9 +32,9 @@
  * commit over all documents must succeed (liveness).
  */
 
-const char *const truce__sim_action_names[] = {"step",        "crash before", "crash after",
-                                               "lose answer", "answer late",  "land",
-                                               "time jumps",  "plain write"};
+const char *const truce__sim_action_names[] = {"step",       "crash before", "crash after",
+                                               "lose reply", "reply late",   "land",
+                                               "time jumps", "plain write"};
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
@@ -97,7 +97,7 @@ static void sleep_ms(void *arg, int64_t duration_ms)
  * on it. */
 static uint64_t history_hash(const struct sim_history *history)
 {
-    uint64_t past = (uint64_t)history->txns_count;
+    uint64_t hash = (uint64_t)history->txns_count;
 
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
         for (int v = 0; v < history->count[d]; v++) {
@@ -105,18 +105,18 @@ static uint64_t history_hash(const struct sim_history *history)
 
             if (history->versions[d][v].has_rev)
                 memcpy(&rev, history->versions[d][v].rev.bytes, sizeof rev);
-            past = truce__sim_mix(past, rev);
+            hash = truce__sim_mix(hash, rev);
         }
     }
     for (int t = 0; t < history->txns_count; t++) {
         const struct sim_txn *txn = &history->txns[t];
 
-        past = truce__sim_mix(past, (uint64_t)txn->client << 32 | (uint64_t)txn->began_at << 16 |
+        hash = truce__sim_mix(hash, (uint64_t)txn->client << 32 | (uint64_t)txn->began_at << 16 |
                                         (uint64_t)(txn->ended ? txn->ended_at : 0xffff));
         for (int d = 0; d < SIM_DOCUMENTS; d++)
-            past = truce__sim_mix(past, (uint64_t)(txn->read[d] + 1));
+            hash = truce__sim_mix(hash, (uint64_t)(txn->read[d] + 1));
     }
-    return past;
+    return hash;
 }
 
 /* Returns a hash of the state of the run: time, history, the documents of the collections below,
@@ -167,9 +167,10 @@ static uint64_t scheduler_state_of(const struct run *run)
                           (uint64_t)run->result->losses << 8 | (uint64_t)run->result->lates);
 }
 
-static void scheduler_offer(struct sim_choice *choices, int *count, enum sim_action action, int who)
+static void scheduler_offer(struct sim_choice *choices, int *count, enum sim_action action,
+                            int index)
 {
-    choices[(*count)++] = (struct sim_choice){action, who};
+    choices[(*count)++] = (struct sim_choice){action, index};
 }
 
 /* Appends the events that can happen to a client's pending call. A sleeping client can only take a
@@ -248,18 +249,18 @@ static void count_fault(struct sim_result *result, enum sim_action action)
 static void scheduler_act(struct run *run, struct sim_choice choice)
 {
     if (run->trace && choice.action >= SIM_LAND)
-        fprintf(run->trace, "  -- %s %d\n", truce__sim_action_names[choice.action], choice.who);
+        fprintf(run->trace, "  -- %s %d\n", truce__sim_action_names[choice.action], choice.index);
     count_fault(run->result, choice.action);
     if (choice.action == SIM_LAND) {
-        truce__sim_land(run, &run->late[choice.who]);
+        truce__sim_land(run, &run->late[choice.index]);
     } else if (choice.action == SIM_PLAIN) {
-        truce__sim_plain(run, choice.who);
+        truce__sim_plain(run, choice.index);
     } else if (choice.action == SIM_JUMP) {
         run->now_ms += JUMP_MS;
         run->changes++; /* Sleeping clients check again what they wait for. */
     } else {
-        run->clients[choice.who].verdict = choice.action;
-        scheduler_resume(run, &run->clients[choice.who]);
+        run->clients[choice.index].action = choice.action;
+        scheduler_resume(run, &run->clients[choice.index]);
     }
 }
 
@@ -375,7 +376,7 @@ static void start_clients(struct run *run)
         }
         client->script = &run->scenario->clients[c];
         client->fiber = truce__fiber_new(truce__sim_client, client);
-        client->verdict = SIM_STEP;
+        client->action = SIM_STEP;
         scheduler_resume(run, client); /* Runs the client to its first call. */
     }
 }

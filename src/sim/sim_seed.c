@@ -16,7 +16,7 @@
 #define SHRINK_WALKS 2000
 
 /* A chooser that draws its choices from a seed. */
-struct dice {
+struct seed_chooser {
     struct sim_chooser base;
     struct random random;
     /* The client that made the last step. It is likely to make the next one, too. */
@@ -30,24 +30,24 @@ struct dice {
 static int seed_choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
                        uint64_t state)
 {
-    struct dice *dice = (struct dice *)base;
-    struct random *random = &dice->random;
+    struct seed_chooser *chooser = (struct seed_chooser *)base;
+    struct random *random = &chooser->random;
     int steps[64], steps_count = 0;
 
     (void)state;
-    if (truce__random_below(random, 100) < dice->faults)
+    if (truce__random_below(random, 100) < chooser->faults)
         return (int)truce__random_below(random, (uint64_t)count);
     for (int i = 0; i < count; i++) {
         if (choices[i].action != SIM_STEP)
             continue;
-        if (choices[i].who == dice->favourite && truce__random_below(random, 100) < 60)
+        if (choices[i].index == chooser->favourite && truce__random_below(random, 100) < 60)
             return i;
         steps[steps_count++] = i;
     }
     if (!steps_count)
         return (int)truce__random_below(random, (uint64_t)count);
     count = steps[truce__random_below(random, (uint64_t)steps_count)];
-    dice->favourite = choices[count].who;
+    chooser->favourite = choices[count].index;
     return count;
 }
 
@@ -55,14 +55,14 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
                       FILE *trace, struct sim_result *result)
 {
     for (uint64_t i = 0; i < runs; i++) {
-        struct dice dice = {.base = {.choose = seed_choose}, .faults = 15};
+        struct seed_chooser chooser = {.base = {.choose = seed_choose}, .faults = 15};
 
-        truce__random_seed(&dice.random, seed + i);
-        truce__sim_run(scenario, &dice.base, NULL, result);
+        truce__random_seed(&chooser.random, seed + i);
+        truce__sim_run(scenario, &chooser.base, NULL, result);
         if (!result->violation)
             continue;
         if (trace) { /* Repeats the run with a trace. */
-            struct dice same = {.base = {.choose = seed_choose}, .faults = 15};
+            struct seed_chooser same = {.base = {.choose = seed_choose}, .faults = 15};
             struct sim_result again;
 
             fprintf(trace, "scenario %s, walk %llu:\n", scenario->name,
@@ -136,7 +136,7 @@ static void random_keys(struct random *random, struct sim_scenario *scenario,
 struct made {
     struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX];
     struct sim_scenario scenario;
-    struct dice dice;
+    struct seed_chooser chooser;
 };
 
 const char *const truce__sim_subjects[SIM_SUBJECTS] = {
@@ -163,13 +163,13 @@ static void random_calls(struct random *random, struct made *made)
  * reports would then mean other scenarios. */
 static void seed_make(enum sim_subject subject, uint64_t seed, struct made *made)
 {
-    struct random *random = &made->dice.random;
+    struct random *random = &made->chooser.random;
     struct sim_scenario *scenario = &made->scenario;
     int plains;
 
     memset(made, 0, sizeof *made);
-    made->dice.base.choose = seed_choose;
-    made->dice.faults = 4;
+    made->chooser.base.choose = seed_choose;
+    made->chooser.faults = 4;
     truce__random_seed(random, seed);
     scenario->name = "random";
     scenario->clients_count = 2 + (int)truce__random_below(random, 4);
@@ -207,7 +207,7 @@ void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
     struct made made;
 
     seed_make(subject, seed, &made);
-    truce__sim_run(&made.scenario, &made.dice.base, trace, result);
+    truce__sim_run(&made.scenario, &made.chooser.base, trace, result);
 }
 
 /* ---- shrinking ------------------------------------------------------------------------------ */
@@ -284,7 +284,7 @@ void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
         return;
     }
     fprintf(trace,
-            "%d clients, %d crashes, %d lost answers, %d late calls, %d jumps, %d plain writes are "
+            "%d clients, %d crashes, %d lost replies, %d late calls, %d jumps, %d plain writes are "
             "enough:\n",
             made.scenario.clients_count, made.scenario.crashes, made.scenario.losses,
             made.scenario.lates, made.scenario.jumps, made.scenario.plains);

@@ -22,7 +22,7 @@ static void run_seeds(enum sim_subject subject, uint64_t first, long count)
             break;
         }
     }
-    printf("%ld runs: %d done, %d unknown, %d crashes, %d lost answers, %d late calls\n", count,
+    printf("%ld runs: %d done, %d unknown, %d crashes, %d lost replies, %d late calls\n", count,
            committed, unknown, crashes, losses, lates);
     CHECK_INT(committed, >, count);
     if (count < 1000) /* a few runs may have no faults */

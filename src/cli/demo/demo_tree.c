@@ -20,7 +20,7 @@
 enum way { IN_PLACE, NUMBERS, TRUCE, WAYS };
 static const char *const way_names[] = {"in_place", "numbers", "truce"};
 
-struct tale {
+struct tree_demo {
     struct demo_stage stage;
     truce_store *store;
     truce_tree *tree;
@@ -35,56 +35,56 @@ struct tale {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void write_item(struct tale *tale, int id, int up)
+static void write_item(struct tree_demo *demo, int id, int up)
 {
     bson_t *item = BCON_NEW("itemId", BCON_INT32(id), "up", BCON_INT32(up)),
            *filter = BCON_NEW("itemId", BCON_INT32(id));
     truce_write_options upsert = {.upsert = true};
 
-    if (tale->status) {
+    if (demo->status) {
         ;
-    } else if (tale->way == TRUCE) {
-        tale->status = truce_tree_put(tale->edit, item, &tale->error);
-    } else if (tale->way == NUMBERS) {
-        BSON_APPEND_INT32(item, "version", tale->version);
-        tale->status = truce_insert(tale->store, "pages", item, NULL, &tale->error);
+    } else if (demo->way == TRUCE) {
+        demo->status = truce_tree_put(demo->edit, item, &demo->error);
+    } else if (demo->way == NUMBERS) {
+        BSON_APPEND_INT32(item, "version", demo->version);
+        demo->status = truce_insert(demo->store, "pages", item, NULL, &demo->error);
     } else {
-        tale->status =
-            truce_update(tale->store, "pages", filter, item, &upsert, NULL, &tale->error);
+        demo->status =
+            truce_update(demo->store, "pages", filter, item, &upsert, NULL, &demo->error);
     }
     bson_destroy(filter);
     bson_destroy(item);
 }
 
-static void tree_begin_edit(struct tale *tale, int version)
+static void tree_begin_edit(struct tree_demo *demo, int version)
 {
-    tale->version = version;
-    if (!tale->status && tale->way == TRUCE)
-        tale->status = truce_tree_begin(tale->tree, NULL, &tale->edit, &tale->error);
+    demo->version = version;
+    if (!demo->status && demo->way == TRUCE)
+        demo->status = truce_tree_begin(demo->tree, NULL, &demo->edit, &demo->error);
 }
 
 /* Publishes the edit. An edit in place has nothing to publish. */
-static void demo_tree_publish(struct tale *tale)
+static void demo_tree_publish(struct tree_demo *demo)
 {
     bson_t *filter = BCON_NEW("_id", "site"),
-           *update = BCON_NEW("$set", "{", "current", BCON_INT32(tale->version), "}");
+           *update = BCON_NEW("$set", "{", "current", BCON_INT32(demo->version), "}");
     truce_write_options upsert = {.upsert = true};
 
-    if (!tale->status && tale->way == NUMBERS)
-        tale->status =
-            truce_update(tale->store, "masters", filter, update, &upsert, NULL, &tale->error);
-    if (!tale->status && tale->way == TRUCE)
-        tale->status = truce_tree_publish(tale->edit, NULL, NULL, &tale->error);
+    if (!demo->status && demo->way == NUMBERS)
+        demo->status =
+            truce_update(demo->store, "masters", filter, update, &upsert, NULL, &demo->error);
+    if (!demo->status && demo->way == TRUCE)
+        demo->status = truce_tree_publish(demo->edit, NULL, NULL, &demo->error);
     bson_destroy(update);
     bson_destroy(filter);
 }
 
-static void tree_end_edit(struct tale *tale)
+static void tree_end_edit(struct tree_demo *demo)
 {
-    if (tale->edit && !tale->status)
-        tale->status = truce_tree_flush(tale->edit, &tale->error);
-    truce_tree_edit_free(tale->edit);
-    tale->edit = NULL;
+    if (demo->edit && !demo->status)
+        demo->status = truce_tree_flush(demo->edit, &demo->error);
+    truce_tree_edit_free(demo->edit);
+    demo->edit = NULL;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static bool tree_visit(const bson_t *item, void *arg)
 
 /* Reads the last version of each item, up to the published one. Edits in place leave only one
  * version. */
-static void walk_plainly(struct tale *tale, struct walk *walk)
+static void walk_plainly(struct tree_demo *demo, struct walk *walk)
 {
     bson_t *which = BCON_NEW("_id", "site"), *sort = BCON_NEW("version", BCON_INT32(1)), *filter,
            master;
@@ -119,14 +119,14 @@ static void walk_plainly(struct tale *tale, struct walk *walk)
     truce_cursor *cursor = NULL;
     const bson_t *document;
 
-    tale->status = truce_find_one(tale->store, "masters", which, NULL, &master, &tale->error);
-    if (tale->status == TRUCE_NOT_FOUND)
-        tale->status = TRUCE_OK;
+    demo->status = truce_find_one(demo->store, "masters", which, NULL, &master, &demo->error);
+    if (demo->status == TRUCE_NOT_FOUND)
+        demo->status = TRUCE_OK;
     filter = BCON_NEW("version", "{", "$not", "{", "$gt",
                       BCON_INT64(truce__field_number(&master, "current")), "}", "}");
-    if (!tale->status)
-        tale->status = truce_find(tale->store, "pages", filter, &options, &cursor, &tale->error);
-    while (!tale->status && !(tale->status = truce_cursor_next(cursor, &document, &tale->error)) &&
+    if (!demo->status)
+        demo->status = truce_find(demo->store, "pages", filter, &options, &cursor, &demo->error);
+    while (!demo->status && !(demo->status = truce_cursor_next(cursor, &document, &demo->error)) &&
            document)
         (void)tree_visit(document, walk);
     truce_cursor_close(cursor);
@@ -137,21 +137,21 @@ static void walk_plainly(struct tale *tale, struct walk *walk)
 }
 
 /* Counts pages whose chapter is missing. */
-static int64_t tale_count_orphans(struct tale *tale)
+static int64_t tale_count_orphans(struct tree_demo *demo)
 {
     truce_tree_snapshot *snapshot = NULL;
     struct walk walk = {0};
     int64_t count = 0;
 
-    if (tale->status)
+    if (demo->status)
         return 0;
-    if (tale->way == TRUCE) {
-        tale->status = truce_tree_open(tale->tree, NULL, &snapshot, &tale->error);
-        if (!tale->status)
-            tale->status = truce_tree_find(snapshot, NULL, NULL, tree_visit, &walk, &tale->error);
+    if (demo->way == TRUCE) {
+        demo->status = truce_tree_open(demo->tree, NULL, &snapshot, &demo->error);
+        if (!demo->status)
+            demo->status = truce_tree_find(snapshot, NULL, NULL, tree_visit, &walk, &demo->error);
         truce_tree_close(snapshot);
     } else {
-        walk_plainly(tale, &walk);
+        walk_plainly(demo, &walk);
     }
     for (int i = 0; i < PAGES; i++)
         count += walk.up[i] < CHAPTER || !walk.chapters[walk.up[i] - CHAPTER];
@@ -160,64 +160,64 @@ static int64_t tale_count_orphans(struct tale *tale)
 
 /* ---- the story ------------------------------------------------------------------------------- */
 
-static void tree_begin(struct tale *tale)
+static void tree_begin(struct tree_demo *demo)
 {
-    if (!tale->status)
-        tale->status = demo_stage_clear(&tale->stage, &tale->error);
-    if (!tale->status)
-        tale->status = truce_store_open(tale->stage.uri, NULL, &tale->store, &tale->error);
-    if (!tale->status)
-        tale->tree = truce_tree_new(tale->store,
+    if (!demo->status)
+        demo->status = demo_stage_clear(&demo->stage, &demo->error);
+    if (!demo->status)
+        demo->status = truce_store_open(demo->stage.uri, NULL, &demo->store, &demo->error);
+    if (!demo->status)
+        demo->tree = truce_tree_new(demo->store,
                                     &(truce_tree_options){.collection = "pages", .name = "site"});
-    tree_begin_edit(tale, 1);
+    tree_begin_edit(demo, 1);
     for (int i = 0; i < CHAPTERS; i++)
-        write_item(tale, CHAPTER + i, 0);
+        write_item(demo, CHAPTER + i, 0);
     for (int i = 0; i < PAGES; i++)
-        write_item(tale, i, CHAPTER + i % CHAPTERS);
-    demo_tree_publish(tale);
-    tree_end_edit(tale);
+        write_item(demo, i, CHAPTER + i % CHAPTERS);
+    demo_tree_publish(demo);
+    tree_end_edit(demo);
 }
 
-static int64_t tree_play(struct tale *tale, enum way way)
+static int64_t tree_play(struct tree_demo *demo, enum way way)
 {
     int64_t most = 0, now;
 
-    tale->way = way;
-    tree_begin(tale);
-    tree_begin_edit(tale, 2); /* The first edit, which dies before it writes the chapter. */
+    demo->way = way;
+    tree_begin(demo);
+    tree_begin_edit(demo, 2); /* The first edit, which dies before it writes the chapter. */
     for (int i = 0; i < MOVED; i++) {
-        write_item(tale, i, CHAPTER + CHAPTERS);
-        now = tale_count_orphans(tale);
+        write_item(demo, i, CHAPTER + CHAPTERS);
+        now = tale_count_orphans(demo);
         most = now > most ? now : most;
     }
-    tree_end_edit(tale);
-    tree_begin_edit(tale, 2); /* The second edit. */
-    write_item(tale, CHAPTER, 0);
-    demo_tree_publish(tale);
-    tree_end_edit(tale);
-    now = tale_count_orphans(tale);
-    truce_tree_free(tale->tree);
-    tale->tree = NULL;
-    truce_store_close(tale->store);
-    tale->store = NULL;
+    tree_end_edit(demo);
+    tree_begin_edit(demo, 2); /* The second edit. */
+    write_item(demo, CHAPTER, 0);
+    demo_tree_publish(demo);
+    tree_end_edit(demo);
+    now = tale_count_orphans(demo);
+    truce_tree_free(demo->tree);
+    demo->tree = NULL;
+    truce_store_close(demo->store);
+    demo->store = NULL;
     return now > most ? now : most;
 }
 
 int demo_tree(struct cli *cli)
 {
-    struct tale tale = {.status = TRUCE_OK};
+    struct tree_demo demo = {.status = TRUCE_OK};
     bson_t answer = BSON_INITIALIZER;
     int64_t seen[WAYS];
-    int code = demo_stage_begin(&tale.stage, cli, "tree", NULL);
+    int code = demo_stage_begin(&demo.stage, cli, "tree", NULL);
 
     if (code)
         return code;
     for (enum way way = IN_PLACE; way < WAYS; way++)
-        seen[way] = tree_play(&tale, way);
-    demo_stage_end(&tale.stage);
-    if (tale.status) {
+        seen[way] = tree_play(&demo, way);
+    demo_stage_end(&demo.stage);
+    if (demo.status) {
         bson_destroy(&answer);
-        return cli_error(cli, "tree", tale.status, &tale.error);
+        return cli_error(cli, "tree", demo.status, &demo.error);
     }
     BSON_APPEND_UTF8(&answer, "story", "tree");
     for (enum way way = IN_PLACE; way < WAYS; way++)

@@ -31,13 +31,12 @@ static void print_sum(const struct cli *cli, int64_t seeds, const struct sim_res
     BSON_APPEND_INT32(&answer, "crashes", sum->crashes);
     BSON_APPEND_INT32(&answer, "lost", sum->losses);
     BSON_APPEND_INT32(&answer, "late", sum->lates);
-    cli_answer(cli, &answer, "%s: %s committed, %s, %d unknown; %s, %s, %s; no violation",
-               PLURAL(seeds, "seed", "seeds"),
-               PLURAL(sum->committed, "transaction", "transactions"),
-               PLURAL(sum->conflicts, "conflict", "conflicts"), sum->unknown,
-               PLURAL(sum->crashes, "crash", "crashes"),
-               PLURAL(sum->losses, "lost answer", "lost answers"),
-               PLURAL(sum->lates, "late call", "late calls"));
+    cli_answer(
+        cli, &answer, "%s: %s committed, %s, %d unknown; %s, %s, %s; no violation",
+        PLURAL(seeds, "seed", "seeds"), PLURAL(sum->committed, "transaction", "transactions"),
+        PLURAL(sum->conflicts, "conflict", "conflicts"), sum->unknown,
+        PLURAL(sum->crashes, "crash", "crashes"), PLURAL(sum->losses, "lost reply", "lost replies"),
+        PLURAL(sum->lates, "late call", "late calls"));
     bson_destroy(&answer);
 }
 

@@ -395,10 +395,10 @@ struct program_run {
     bool drained, answered;
     /* The token of truce_wait, which shows whether the jobs have changed. */
     uint64_t token;
-    /* `asked_ns`: the time of the last attempt to claim jobs. `rest_ms`, `rest_until_ns`: the delay
-     * before the next start of the program (WO4), and the end of the delay. `ending_ns`: the time
-     * since which the program must end, or 0. The times are monotonic. */
-    int64_t asked_ns, rest_ms, rest_until_ns, ending_ns;
+    /* `claimed_ns`: the time of the last attempt to claim jobs. `rest_ms`, `rest_until_ns`: the
+     * delay before the next start of the program (WO4), and the end of the delay. `ending_ns`: the
+     * time since which the program must end, or 0. The times are monotonic. */
+    int64_t claimed_ns, rest_ms, rest_until_ns, ending_ns;
 };
 
 /* ---- lines to the program -------------------------------------------------------------------- */
@@ -448,7 +448,8 @@ static void send_cancel(struct program_run *run, struct open_job *job)
 
 /* ---- lines from it --------------------------------------------------------------------------- */
 
-static void work_open_blame(struct program_run *run, const char *line, size_t size, const char *why)
+static void work_reject_line(struct program_run *run, const char *line, size_t size,
+                             const char *why)
 {
     int shown = size > SHOWN_BYTES ? SHOWN_BYTES : (int)size;
 
@@ -523,7 +524,7 @@ static void work_open_take_answer(struct program_run *run, const char *line, siz
     struct open_job *job;
 
     if (work_answer_read(&run->reader, line, size, &answer, &error)) {
-        work_open_blame(run, line, size, error.message);
+        work_reject_line(run, line, size, error.message);
         return;
     }
     job = job_of(run, &answer);
@@ -541,9 +542,9 @@ static void work_open_take_answer(struct program_run *run, const char *line, siz
     }
 }
 
-/* Takes the answers that the program has written. A line over the maximum length is a fault of the
+/* Reads the lines that the program has written. A line over the maximum length is a fault of the
  * program. */
-static void work_open_hear(struct program_run *run)
+static void work_read_lines(struct program_run *run)
 {
     const char *line;
     size_t size;
@@ -556,7 +557,7 @@ static void work_open_hear(struct program_run *run)
 
         snprintf(why, sizeof why, "the line is too long: the maximum is %d MiB",
                  WORK_LINE_BYTES_MAX >> 20);
-        work_open_blame(run, line, size, why);
+        work_reject_line(run, line, size, why);
     }
 }
 
@@ -583,12 +584,12 @@ static bool work_open_has_room(const struct program_run *run)
 static bool may_be_jobs(struct program_run *run, bson_error_t *error)
 {
     uint64_t before = run->token;
-    bool known = before && !work_is_over(run->asked_ns, WORK_SLICE_MS);
+    bool known = before && !work_is_over(run->claimed_ns, WORK_SLICE_MS);
 
     if (run->count && known &&
         (work_pause(run->work, &run->token, 0, error) || run->token == before))
         return false;
-    run->asked_ns = truce__clock_monotonic_ns();
+    run->claimed_ns = truce__clock_monotonic_ns();
     return true;
 }
 
@@ -696,7 +697,7 @@ static void conclude_all(struct program_run *run)
 static void work_close_run(struct program_run *run)
 {
     do
-        work_open_hear(run);
+        work_read_lines(run);
     while (!run->fault && work_child_move(&run->child, 0));
     conclude_all(run);
     run->rest_ms = run->answered                    ? 0
@@ -748,7 +749,7 @@ static void work_keeping_open(struct work *work)
         }
         take_jobs(&run);
         (void)work_child_move(&run.child, work_open_pause_of(&run));
-        work_open_hear(&run);
+        work_read_lines(&run);
         work_keep_open_jobs(&run);
         work_end_child(&run);
         if (work_child_has_ended(&run.child))

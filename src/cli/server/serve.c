@@ -158,7 +158,7 @@ static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-struct ear {
+struct serve_log {
     struct log *log;
     /* The path of the store if the server has created it, for a note: the name may be
      * misspelled. */
@@ -169,13 +169,13 @@ struct ear {
 
 /* Ends the server if the store is broken. The parent starts it again, as systemd does with
  * Restart=on-failure. */
-static void hear_store(truce_log_level level, const char *message, void *arg)
+static void serve_log_store(truce_log_level level, const char *message, void *arg)
 {
-    struct ear *ear = arg;
+    struct serve_log *serve_log = arg;
 
-    log_write_store(level, message, ear->log);
+    log_write_store(level, message, serve_log->log);
     if (level == TRUCE_LOG_ERROR) {
-        atomic_store(&ear->broken, true);
+        atomic_store(&serve_log->broken, true);
         end_by_command(NULL);
     }
 }
@@ -191,7 +191,7 @@ static int serve_refused(const struct cli *cli, truce_status status, const bson_
 /* Starts the server, waits for a signal, and drains it. Returns CLI_FAILED if the store has
  * failed. */
 static int serve_serve(struct cli *cli, truce_store *store, const struct server_options *options,
-                       const sigset_t *ends, struct ear *ear)
+                       const sigset_t *ends, struct serve_log *serve_log)
 {
     struct server *server;
     bson_error_t error;
@@ -208,18 +208,18 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
         server_stop(server, 0);
         return CLI_FAILED;
     }
-    if (ear->created) {
+    if (serve_log->created) {
         char message[500];
 
         snprintf(message, sizeof message, "created a new store at %s: no file existed there",
-                 ear->created);
-        log_write_store(TRUCE_LOG_INFO, message, ear->log);
+                 serve_log->created);
+        log_write_store(TRUCE_LOG_INFO, message, serve_log->log);
     }
     server_notify("READY=1");
     wait_for_end(ends, options->log);
     server_notify("STOPPING=1");
     server_stop(server, DRAIN_MS);
-    return atomic_load(&ear->broken) ? CLI_FAILED : CLI_DONE;
+    return atomic_load(&serve_log->broken) ? CLI_FAILED : CLI_DONE;
 }
 
 /* Opens the file of --log-file; --log-rotate is rename or reopen. */
@@ -318,8 +318,8 @@ static int serve_own_database(struct cli *cli, truce_store *store, struct server
 static int serve_store(struct cli *cli, const char *uri, struct server_options *options,
                        const sigset_t *ends)
 {
-    struct ear ear = {.log = options->log};
-    truce_store_hooks hooks = {.log = hear_store, .arg = &ear};
+    struct serve_log serve_log = {.log = options->log};
+    truce_store_hooks hooks = {.log = serve_log_store, .arg = &serve_log};
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
     char socket[SOCKET_PATH_MAX], own[DATABASE_NAME_MAX + 1];
     struct serve_archive *archive = NULL;
@@ -334,7 +334,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
         store_options.database = options->database;
     options->socket = serve_socket_path(options->socket, socket);
     if (cli_store_path(uri) && access(cli_store_path(uri), F_OK)) {
-        ear.created = cli_store_path(uri);
+        serve_log.created = cli_store_path(uri);
         /* Checks the options first, so that a refused call creates no file. */
         status = server_check_new(options, &error);
         if (status)
@@ -356,7 +356,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
         code = serve_consume_begin(cli, store, options->database ? options->database : OWN_DATABASE,
                                    options->log, &consume);
     if (!code)
-        code = serve_serve(cli, store, options, ends, &ear);
+        code = serve_serve(cli, store, options, ends, &serve_log);
     serve_consume_end(consume);
     truce_store_close(store);
     serve_archive_end(archive);

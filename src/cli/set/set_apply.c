@@ -4,9 +4,9 @@
  *     input     chunk 0 | chunk 1 | chunk 2 ...     up to CHUNK_LINES lines each
  *     chunk     part 0 ... part W-1                 by a hash of the key, one for each worker
  *
- * The lines of one document go to one worker, so its batches combine well and workers seldom meet
- * on a document. If they meet, the set itself handles it. A worker answers after it has applied the
- * operations and recorded their numbers. When all parts of a chunk are answered, the chunk is
+ * The lines of one document go to one worker, so its batches combine well and two workers seldom
+ * change one document. If they do, the set itself handles it. A worker replies after it has applied
+ * the operations and recorded their numbers. When all parts of a chunk are answered, the chunk is
  * recorded as done (set_worker.h). A process may be killed at any time:
  *
  *     a worker       the pool starts another one and gives it the parts again
