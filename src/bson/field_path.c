@@ -99,13 +99,13 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 
 /*
  * A finder has tables for the documents that were searched last. A document gets a table when it is
- * searched for the ASKED_OFTENth time. If more than SLOTS documents alternate, they evict each
+ * searched for the TABLE_AFTERth time. If more than SLOTS documents alternate, they evict each
  * other and are searched as if there were no finder.
  */
 
 #define SLOTS 8
 /* From this search of a document on, a table saves more time than it costs. */
-#define SEARCHES_MANY 8
+#define TABLE_AFTER 8
 /* The maximum size of all tables of a finder. */
 #define TABLES_BYTES (64 * 1024 * 1024)
 
@@ -192,7 +192,7 @@ struct value truce__field_finder_find_large(struct field_finder *finder, struct 
     if (!finder->tables)
         finder->tables = bson_malloc0(sizeof *finder->tables);
     table = finder_slot_of(finder->tables, document.data);
-    if (++table->searches == SEARCHES_MANY)
+    if (++table->searches == TABLE_AFTER)
         finder_build(finder->tables, table, document, steps);
     if (!table->fields.room) {
         *steps += document.size / 1024;

@@ -106,15 +106,15 @@ static truce_status claim_by_weight(struct work *work, struct work_job *at, int6
                                     bson_error_t *error)
 {
     truce_queue_source weights[WORK_QUEUES_MAX] = {{0}};
-    bool asked[WORK_QUEUES_MAX] = {false};
+    bool tried[WORK_QUEUES_MAX] = {false};
     truce_status status = TRUCE_NOT_FOUND;
 
     for (int i = 0; i < work->count; i++)
         weights[i].weight = work->sources[i].weight;
     for (int round = 0; status == TRUCE_NOT_FOUND && round < work->count; round++) {
-        size_t drawn = truce__queue_draw(weights, (size_t)work->count, asked);
+        size_t drawn = truce__queue_draw(weights, (size_t)work->count, tried);
 
-        asked[drawn] = true;
+        tried[drawn] = true;
         status = claim_of(work, &work->sources[drawn], wait_ms, at, error);
     }
     return status;
@@ -390,7 +390,7 @@ struct program_run {
     char *fault;
     /* The program is ended because of one job. The attempts of its other jobs do not count
      * (WO5). */
-    bool gives_back;
+    bool returns_jobs;
     /* `drained`: the program gets no more jobs. `answered`: it has answered since its start. */
     bool drained, answered;
     /* The token of truce_wait, which shows whether the jobs have changed. */
@@ -635,7 +635,7 @@ static void work_keep_open_jobs(struct program_run *run)
             send_cancel(run, job);
         else if (job->notified_ns && work_is_over(job->notified_ns, grace_ms))
             /* The other jobs are released without counting an attempt (WO5). */
-            run->gives_back = true;
+            run->returns_jobs = true;
     }
 }
 
@@ -655,8 +655,8 @@ static void work_end_child(struct program_run *run)
     if (!run->ending_ns && (run->drained || work_open_is_stopped(work)))
         run->ending_ns = truce__clock_monotonic_ns();
     if (run->ending_ns && work_is_over(run->ending_ns, work->grace_ms))
-        run->gives_back = true;
-    if (run->fault || run->gives_back ||
+        run->returns_jobs = true;
+    if (run->fault || run->returns_jobs ||
         (child->silent_ns && work_is_over(child->silent_ns, work->grace_ms)))
         work_child_signal(child, work->grace_ms);
 }
@@ -686,7 +686,7 @@ static void conclude_all(struct program_run *run)
             work_lost(work, at);
         else if (at->timed_out)
             work_failed(work, at, "timed out", -1);
-        else if (run->gives_back)
+        else if (run->returns_jobs)
             work_later(work, at, 0, work_open_is_stopped(work) ? "abandoned" : "returned");
         else
             work_failed(work, at, reason, -1);
@@ -705,7 +705,7 @@ static void work_close_run(struct program_run *run)
                    : run->rest_ms < REST_MS_MAX / 2 ? run->rest_ms * 2
                                                     : REST_MS_MAX;
     run->rest_until_ns = truce__clock_monotonic_ns() + run->rest_ms * NS_IN_MS;
-    run->answered = run->gives_back = false;
+    run->answered = run->returns_jobs = false;
     bson_free(run->fault);
     run->fault = NULL;
     work_child_forget(&run->child);

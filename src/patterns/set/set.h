@@ -148,7 +148,7 @@ struct set_call {
     bool relaxed;
     /* Protects the fields below. If the queue's mutex is needed, too, it is acquired first. */
     pthread_mutex_t mutex;
-    /* Signaled when `turn` becomes true. */
+    /* Signaled when `woken` becomes true. */
     pthread_cond_t wake;
     /* The thread of the call must wake up: the call is done, or may lead the next batch. */
     bool woken;

@@ -827,7 +827,7 @@ static void merge_append_run(struct output *out, const uint8_t *start, const uin
     }
 }
 
-static bool merge_verdict_is_open(const struct set_merge *merge, size_t winner, bool adds)
+static bool merge_decision_is_open(const struct set_merge *merge, size_t winner, bool adds)
 {
     return merge->decisions[winner] == SET_OPEN &&
            merge_winning_operation(merge, winner)->rank.add == adds;
@@ -847,7 +847,7 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
         if (merge->decisions[hit->winner] != SET_OPEN)
             continue;
         merge_append_run(out, from, hit->start, from_index, hit->index - from_index);
-        if (merge_verdict_is_open(merge, hit->winner, list->adds) && !written[hit->winner])
+        if (merge_decision_is_open(merge, hit->winner, list->adds) && !written[hit->winner])
             merge_append_entry(set, merge_winning_operation(merge, hit->winner), out);
         written[hit->winner] = true;
         from = hit->end;
@@ -869,7 +869,7 @@ static bool set_merge_write_list(const truce_set *set, const struct list *list,
     if (list->value.type != VALUE_MISSING)
         different = rewrite_elements(set, list, merge, written, out);
     for (size_t i = 0; i < merge->count; i++) {
-        if (merge_verdict_is_open(merge, i, list->adds) && !written[i]) {
+        if (merge_decision_is_open(merge, i, list->adds) && !written[i]) {
             merge_append_entry(set, merge_winning_operation(merge, i), out);
             different = true;
         }
