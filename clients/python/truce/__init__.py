@@ -28,7 +28,7 @@ from ._job import Job, JobCommit, JobStep
 from ._native import NativeStore
 from ._native import version as library_version
 from ._transport import NativeTransport, ServerTransport, client_options, name_in_uri
-from ._values import named_options
+from ._values import Duration, duration_milliseconds, named_options
 from ._worker import Worker
 from .errors import (
     Conflict,
@@ -102,8 +102,8 @@ def open(
     read_only: bool = False,
     must_exist: bool = False,
     relaxed: bool = False,
-    deadline_ms: int = 0,
-    snapshot_age_ms: int = 0,
+    deadline_ms: Duration = 0,
+    snapshot_age_ms: Duration = 0,
     cache_mb: int = 0,
     codec_options: Optional[CodecOptions[Dict[str, Any]]] = None,
 ) -> Database:
@@ -127,8 +127,8 @@ def open(
         "read_only": read_only,
         "must_exist": must_exist,
         "relaxed": relaxed,
-        "deadline_ms": deadline_ms,
-        "snapshot_age_ms": snapshot_age_ms,
+        "deadline_ms": duration_milliseconds("deadline_ms", deadline_ms),
+        "snapshot_age_ms": duration_milliseconds("snapshot_age_ms", snapshot_age_ms),
         "cache_mb": cache_mb,
     }
     store = NativeStore(path, codec_options, options)

@@ -16,6 +16,7 @@ from ._values import (
     checked_document,
     checked_replacement,
     checked_update,
+    duration_milliseconds,
     named_options,
     without_none,
 )
@@ -178,10 +179,10 @@ class AsyncChangeStream(AsyncCursor):
         """The token of the last change that was returned, for `resume_after` of a new stream."""
         return self._token
 
-    def __init__(self, database: AsyncDatabase, command: Document, max_await_time_ms: int) -> None:
+    def __init__(self, database: AsyncDatabase, command: Document, wait_ms: Duration) -> None:
         super().__init__(database, command)
         self._token: Optional[Mapping[str, Any]] = None
-        self._more["maxTimeMS"] = max_await_time_ms
+        self._more["maxTimeMS"] = duration_milliseconds("max_await_time_ms", wait_ms)
 
     async def try_next(self) -> Optional[Reply]:
         """Returns the next change, or None if none comes within the stream's waiting time."""
@@ -224,7 +225,7 @@ class AsyncCollection:
         limit: Optional[int] = None,
         batch_size: Optional[int] = None,
         hint: Optional[Union[str, Document]] = None,
-        max_time_ms: Optional[int] = None,
+        max_time_ms: Optional[Duration] = None,
     ) -> AsyncFindCursor:
         """Returns the documents that match, as a cursor that runs with its first use."""
         if projection is not None and not isinstance(projection, Mapping):
@@ -238,7 +239,7 @@ class AsyncCollection:
             "limit": limit,
             "batchSize": batch_size,
             "hint": hint,
-            "maxTimeMS": max_time_ms,
+            "maxTimeMS": duration_milliseconds("max_time_ms", max_time_ms),
         }
         return AsyncFindCursor(self.database, without_none(command), batch_size=batch_size)
 
@@ -294,7 +295,7 @@ class AsyncCollection:
         *,
         full_document: Optional[str] = None,
         resume_after: Optional[Document] = None,
-        max_await_time_ms: int = 1000,
+        max_await_time_ms: Duration = 1000,
     ) -> AsyncChangeStream:
         """Returns the changes of the collection that follow, or those after a resume token."""
         return await self.database._watch(

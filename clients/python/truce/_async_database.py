@@ -151,7 +151,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         *,
         full_document: Optional[str] = None,
         resume_after: Optional[Document] = None,
-        max_await_time_ms: int = 1000,
+        max_await_time_ms: Duration = 1000,
     ) -> AsyncChangeStream:
         """Returns the changes of all collections that follow, or those after a resume token."""
         return await self._watch(1, pipeline, full_document, resume_after, max_await_time_ms)
@@ -162,7 +162,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         pipeline: Sequence[Document],
         full_document: Optional[str],
         resume_after: Optional[Document],
-        max_await_time_ms: int,
+        max_await_time_ms: Duration,
     ) -> AsyncChangeStream:
         stage = without_none({"fullDocument": full_document, "resumeAfter": resume_after})
         command: Dict[str, Any] = {

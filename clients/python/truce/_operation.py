@@ -1,11 +1,10 @@
 """Makes the methods of operations: a method's arguments become the fields of a command."""
 from __future__ import annotations
 
-import datetime
 import functools
 import inspect
 import re
-from typing import Any, Callable, Dict, Generic, Mapping, Optional, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Generic, Mapping, Optional, Set, TypeVar, Union, cast
 
 from ._values import duration_milliseconds, named_options, time_milliseconds
 
@@ -26,9 +25,14 @@ def _wire_name(name: str) -> str:
     return re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
+# The fields of commands that are points in time; other fields in milliseconds are durations.
+_times: Set[str] = set()
+
+
 def _wire_options(name: str, options: Any) -> Any:
     """Converts the options of one job or transaction, as those of a call: {"delay_ms": timedelta(...)}
-    becomes {"delayMS": ...}. The values of other fields, such as a payload, are not changed."""
+    becomes {"delayMS": ...}, and None is an absent field. The values of other fields, such as a
+    payload, are not changed."""
     if not isinstance(options, Mapping):
         return options
     document: Dict[Any, Any] = {}
@@ -36,10 +40,12 @@ def _wire_options(name: str, options: Any) -> Any:
         wire = _wire_name(key) if isinstance(key, str) else key
         if wire in document:
             raise TypeError(f"{name} has both {wire!r} and {key!r}")
-        if isinstance(value, datetime.timedelta):
-            value = duration_milliseconds(key, value)
-        elif isinstance(value, datetime.datetime):
-            value = time_milliseconds(key, value)
+        if value is None:
+            continue
+        if wire in _times:
+            value = time_milliseconds(f"{key} of {name}", value)
+        elif isinstance(wire, str) and wire.endswith("MS"):
+            value = duration_milliseconds(f"{key} of {name}", value)
         document[wire] = value
     return document
 
@@ -76,6 +82,7 @@ def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
             for one in parameters
             if one.name != target
         ]
+        _times.update(wire for _, wire, convert in fields if convert is time_milliseconds)
         check_arguments = named_options(method)
 
         @functools.wraps(method)

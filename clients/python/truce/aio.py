@@ -37,7 +37,7 @@ from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
 from ._transport import AsyncNativeTransport, AsyncServerTransport, client_options, name_in_uri
-from ._values import Duration, named_options
+from ._values import Duration, duration_milliseconds, named_options
 from ._worker import WorkerLog, check_worker, worker_name
 
 __all__ = [
@@ -71,8 +71,8 @@ def open(
     read_only: bool = False,
     must_exist: bool = False,
     relaxed: bool = False,
-    deadline_ms: int = 0,
-    snapshot_age_ms: int = 0,
+    deadline_ms: Duration = 0,
+    snapshot_age_ms: Duration = 0,
     cache_mb: int = 0,
     codec_options: Optional[CodecOptions[Dict[str, Any]]] = None,
     threads: int = 32,
@@ -82,8 +82,8 @@ def open(
         "read_only": read_only,
         "must_exist": must_exist,
         "relaxed": relaxed,
-        "deadline_ms": deadline_ms,
-        "snapshot_age_ms": snapshot_age_ms,
+        "deadline_ms": duration_milliseconds("deadline_ms", deadline_ms),
+        "snapshot_age_ms": duration_milliseconds("snapshot_age_ms", snapshot_age_ms),
         "cache_mb": cache_mb,
     }
     store = NativeStore(path, codec_options, options)

@@ -802,6 +802,15 @@ def check_flow(db):
     error = raises("names of Python in a plain command", truce.Invalid,
                    lambda: db.commit_changes([{"truceFlow": "flows", "jobs": [{"name": "a", "delay_ms": 5}]}]))
     check("its suggestion", '"delay_ms" of "flow": did you mean "delayMS"?' in str(error), error)
+    for what, job, text in (
+        ("a duration for a time", {"run_at_ms": datetime.timedelta(hours=1)}, "run_at_ms of jobs[1] must be a point in time"),
+        ("a time for a duration", {"delayMS": later}, "delayMS of jobs[1] must be a duration"),
+        ("a text for a duration", {"delay_ms": "5m"}, "delay_ms of jobs[1] must be a timedelta"),
+    ):
+        error = raises(what, TypeError, lambda: db.flow("flows", jobs=[{"name": "x"}, {"name": "y", **job}]))
+        check(f"{what}: the message", text in str(error), error)
+    found = db.flow("flows", jobs=[{"name": "d", "delay_ms": None, "lane": None}])
+    check("None is an absent option", found["jobs"][0]["name"] == "d", found)
     raises("an option twice", TypeError, lambda: db.flow("flows", jobs=[{"name": "a", "delay_ms": 5, "delayMS": 5}]))
     error = raises("entries without a value", truce.Invalid,
                    lambda: db.ledger_post("flows", id="t", entries=[{"account": "x", "amount": 1}, {"account": "y", "value": -1}]))
@@ -818,6 +827,20 @@ def check_flow(db):
     raises("a lease of zero", ValueError, lambda: truce.Worker(db, "results", print, lease_ms=datetime.timedelta(0)))
     error = raises("an option of a file", TypeError, lambda: truce.connect("mongodb://127.0.0.1/x", must_exist=True))
     check("its message", "connect() has no option 'must_exist': truce.open has it" in str(error), error)
+
+
+def check_durations(db):
+    second = datetime.timedelta(seconds=1)
+    with truce.open("memory:", deadline_ms=second, snapshot_age_ms=second) as other:
+        check("durations of open", other["durations"].count_documents() == 0)
+    for what, run in (
+        ("open", lambda: truce.open("memory:", deadline_ms="5s")),
+        ("find", lambda: db["durations"].find(max_time_ms="5s")),
+        ("watch", lambda: db.watch(max_await_time_ms="5s")),
+    ):
+        error = raises(f"a text as a duration of {what}", TypeError, run)
+        check(f"{what}: the message", "must be a timedelta or a number of milliseconds, not '5s'" in str(error), error)
+    check("a duration of find", list(db["durations"].find({}, max_time_ms=datetime.timedelta(minutes=1))) == [])
 
 
 def check_names_of_steps(db):
@@ -854,6 +877,7 @@ def check_names_of_steps(db):
 
 def check_steps(db):
     check_flow(db)
+    check_durations(db)
     check_names_of_steps(db)
     attempts = []
 

@@ -26,6 +26,7 @@ def check(db: truce.Database) -> None:
     db.enqueue("mail", after=[one["_id"] for one in results])
     db.job_results("6b0c")  # type: ignore[arg-type]
     db.job_graph("6b0c")  # type: ignore[arg-type]
+    db["people"].find(max_time_ms=datetime.timedelta(seconds=5))
     db.flow("mail", jobs=[{"name": "a"}, {"name": "b", "delay_ms": datetime.timedelta(hours=1)}])
     balance: int = db.ledger("bank").balance(account="cash")["balance"]
     post = db.revisions("posts", keep=5).get(balance)
