@@ -13,15 +13,40 @@ const rows = require("./operations.js");
 /* The options that select documents. */
 const SELECTS = new Set(["filter", "query", "key", "id", "get"]);
 
+/* The options that are points in time. All other options in milliseconds are durations. */
+const TIMES = new Set(Object.values(rows).flatMap((row) => row.times ?? []));
+
+/* Returns the value that a command takes for an option, which messages call `shown`. */
+function valueOf(name, value, shown) {
+    if (TIMES.has(name)) return milliseconds(shown, value);
+    return name.endsWith("MS") ? duration(shown, value) : value;
+}
+
+/* The options that are arrays of documents, each with the options of a job or a transaction. */
+const LISTS = new Set(["flow.jobs", "ledgerPostMany.transactions"]);
+
+/* Returns a list of options with the values that a command takes. Undefined options are absent. */
+function listOf(name, list) {
+    if (!Array.isArray(list)) return list;
+    const isPlain = (one) => one && [Object.prototype, null].includes(Object.getPrototypeOf(one));
+    return list.map((given, index) => {
+        if (!isPlain(given)) return given;
+        const options = Object.entries(given).filter(([, value]) => value !== undefined);
+        return Object.fromEntries(
+            options.map(([key, value]) => [key, valueOf(key, value, `${key} of ${name}[${index}]`)]),
+        );
+    });
+}
+
 /* Returns the command of a row. */
 function commandOf(method, row, target, options) {
     const given = checked(options, row.options ?? [], method);
     const document = { [row.command]: target ?? 1 };
     for (const name of Object.keys(given)) {
         if (SELECTS.has(name)) checkDefined(given[name], `the option ${name} of ${method}`);
-        if (row.times?.includes(name)) document[name] = milliseconds(name, given[name]);
-        else if (name.endsWith("MS")) document[name] = duration(name, given[name]);
-        else document[name] = checkValues(given[name], `the option ${name} of ${method}`);
+        const isList = LISTS.has(`${method}.${name}`);
+        const value = isList ? listOf(name, given[name]) : valueOf(name, given[name], name);
+        document[name] = checkValues(value, `the option ${name} of ${method}`);
     }
     return document;
 }

@@ -166,7 +166,20 @@ async function checkCommits(db) {
       ["runAtMS is an invalid Date", () => db.enqueue("q", { payload: {}, runAtMS: new Date("never") })],
       ["runAtMS must be a Date or milliseconds since 1970, not { n: 1 }", () => db.enqueue("q", { runAtMS: { n: 1 } })],
       ['delayMS must be a duration in milliseconds, not "5 s"', () => db.enqueue("q", { payload: {}, delayMS: "5 s" })],
+      ["runAtMS of jobs[1] must be a Date or milliseconds since 1970, not {",
+        () => db.flow("q", { jobs: [{ name: "a" }, { name: "b", runAtMS: { n: 1 } }] })],
+      ["delayMS of jobs[0] must be a duration in milliseconds, not a Date",
+        () => db.commit((c) => c.flow("q", { jobs: [{ name: "a", delayMS: new Date() }] }))],
+      ["expiresMS of transactions[0] must be a Date or milliseconds since 1970, not \"soon\"",
+        () => db.ledgerPostMany("book", { transactions: [{ id: 1, expiresMS: "soon" }] })],
     ]) assert.ok((await raises(TypeError, call)).message.startsWith(text));
+    const later = new Date(Date.now() + 1e8);
+    const jobs = [{ name: "a", runAtMS: later, payload: { at: later } }, { name: "b", delayMS: undefined, after: ["a"] }];
+    await db.flow("timed flows", { jobs });
+    await db.commit((c) => c.flow("timed flows", { jobs }));
+    const stored = await all(db.iterateJobs("timed flows"));
+    assert.deepEqual(stored.map((job) => job.state), ["delayed", "blocked", "delayed", "blocked"]);
+    assert.deepEqual(stored[0].payload, { at: later });
   });
   await check("unknown options, fields, and commands", async () => {
     const error = await raises(TypeError, () => db.sequence("s", { taek: 1 }));
