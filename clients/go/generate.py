@@ -93,7 +93,8 @@ def field_lines(row, field, name):
     kind = field_type(row, field)
     # A needed number or flag is sent even if it is zero.
     always = field["needed"] and kind in ("int64", "time.Duration", "bool")
-    tag = field["name"] + (",always" if always else "")
+    is_list = table.ARRAYS.get(f"{row['name']}.{field['name']}") == "Sequence[Options]"
+    tag = field["name"] + (",always" if always else ",options" if is_list else "")
     text = help_of(field, kind) + (table.bounds(field) if kind.endswith("int64") else "")
     if "words" in field:
         text += ": " + ", ".join(f'"{word}"' for word in field["words"])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,11 @@ func (db *Database) operate(
 	ctx context.Context, o operation, target, options any,
 ) (Reply, error) {
 	c := newCommand(o.name, o.writes, o.again)
-	c.putValue(o.name, target)
+	if o.name == "truceCommit" {
+		c.putOptions(optionField{name: o.name, shown: "changes"}, target)
+	} else {
+		c.putValue(o.name, target)
+	}
 	c.options(options)
 	reply, err := db.run(ctx, c)
 	if note := reply.Text("note"); note != "" && o.name != "truceClaim" { // a worker logs that of its claim
@@ -59,10 +64,12 @@ func orOne(target string) any {
 }
 
 // An optionField is a field of a struct of options. Its tag has the name of the field of the
-// command: `truce:"leaseMS"`. A zero value is absent, unless the field is `truce:"seq,always"`.
+// command: `truce:"leaseMS"`. A zero value is absent, unless the field is `truce:"seq,always"`. A field
+// `truce:"jobs,options"` is a slice of documents, each with the options of a job or a transaction.
 type optionField struct {
-	name   string
-	always bool
+	name    string
+	always  bool
+	options bool
 	// The name of the field of the struct.
 	shown string
 }
@@ -77,7 +84,7 @@ func optionFieldsOf(kind reflect.Type) []optionField {
 	fields := make([]optionField, kind.NumField())
 	for i := range fields {
 		name, rest, _ := strings.Cut(kind.Field(i).Tag.Get("truce"), ",")
-		fields[i] = optionField{name, rest == "always", kind.Field(i).Name}
+		fields[i] = optionField{name, rest == "always", rest == "options", kind.Field(i).Name}
 	}
 	optionFields.Store(kind, fields)
 	return fields
@@ -119,7 +126,11 @@ func (d *document) option(field optionField, pointer any) {
 	case *bson.ObjectID:
 		d.putID(name, *value)
 	case *any:
-		d.putValue(name, *value)
+		if field.options {
+			d.putOptions(field, *value)
+		} else {
+			d.putValue(name, *value)
+		}
 	default:
 		panic(fmt.Sprintf("%s: options of type %T", name, pointer))
 	}
@@ -130,4 +141,67 @@ func (d *document) optionDuration(field optionField, duration time.Duration) {
 		d.err = err
 	}
 	d.putDuration(field.name, duration)
+}
+
+// putOptions appends a slice of documents with options. Their durations and points in time become the
+// milliseconds of commands; package bson encodes a duration as nanoseconds, and a time as a date.
+func (d *document) putOptions(field optionField, list any) {
+	value := reflect.ValueOf(list)
+	if value.Kind() != reflect.Slice || value.Type().Elem().Kind() == reflect.Uint8 || value.IsNil() {
+		d.putValue(field.name, list)
+		return
+	}
+	start := d.begin(bson.TypeArray, field.name)
+	for i := range value.Len() {
+		where := fmt.Sprintf("%s[%d]", field.shown, i)
+		d.putValue(decimal(i), d.withMilliseconds(where, value.Index(i)))
+	}
+	d.end(start)
+}
+
+// withMilliseconds returns a document with converted options. It converts maps and a bson.D.
+func (d *document) withMilliseconds(where string, given reflect.Value) any {
+	value := given
+	for (value.Kind() == reflect.Interface || value.Kind() == reflect.Pointer) && !value.IsNil() {
+		value = value.Elem()
+	}
+	if value.IsValid() && value.Type() == reflect.TypeFor[bson.D]() {
+		list := slices.Clone(value.Interface().(bson.D))
+		for i, one := range list {
+			list[i].Value = d.optionMilliseconds(where, one.Key, one.Value)
+		}
+		return list
+	}
+	switch {
+	case value.Kind() == reflect.Map && value.Type().Key().Kind() == reflect.String && !value.IsNil():
+		options := bson.M{}
+		for name, one := range value.Seq2() {
+			options[name.String()] = d.optionMilliseconds(where, name.String(), one.Interface())
+		}
+		return options
+	case value.Kind() == reflect.Struct:
+		for i := range value.NumField() {
+			if field := value.Type().Field(i); field.Type == reflect.TypeFor[time.Duration]() {
+				d.refuse(fmt.Sprintf("%s of %s is a time.Duration in a struct: expected a bson.M, or "+
+					"milliseconds as an int64", field.Name, where))
+			}
+		}
+	}
+	return given.Interface()
+}
+
+func (d *document) optionMilliseconds(where, name string, value any) any {
+	if !strings.HasSuffix(name, "MS") && !strings.HasSuffix(name, "_ms") {
+		return value
+	}
+	switch value := value.(type) {
+	case time.Duration:
+		if err := checkDuration(name+" of "+where, value); err != nil && d.err == nil {
+			d.err = err
+		}
+		return milliseconds(value)
+	case time.Time:
+		return value.UnixMilli()
+	}
+	return value
 }

@@ -1312,7 +1312,7 @@ func (db *Database) JobWait(ctx context.Context, queue string, o JobWaitOptions)
 type FlowOptions struct {
 	// up to 500 jobs, each {name, payload, after: [names], queue} with options of truceEnqueue (a
 	// slice); required
-	Jobs any `truce:"jobs"`
+	Jobs any `truce:"jobs,options"`
 }
 
 // Flow adds jobs that wait for each other, all or none.
@@ -1604,7 +1604,7 @@ func (c *Changes) LedgerPost(ledger string, o LedgerPostOptions) *Change {
 // LedgerPostManyOptions are the options of LedgerPostMany.
 type LedgerPostManyOptions struct {
 	// up to 1,000 transactions, each with the fields of truceLedgerPost (a slice); required
-	Transactions any `truce:"transactions"`
+	Transactions any `truce:"transactions,options"`
 }
 
 // LedgerPostMany posts many transactions, in order, each by itself.

@@ -206,6 +206,40 @@ func TestTypedNilFiltersAndShortDurationsAreRefused(t *testing.T) {
 	})
 }
 
+func TestDurationsAndTimesInJobsOfAFlowAreConverted(t *testing.T) {
+	later := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	each(t, func(t *testing.T, db *truce.Database) {
+		named := map[string]any{"name": "d", "keepMS": 3000 * time.Hour, "after": []string{"a"}}
+		jobs := []any{M{"name": "a", "delayMS": 90 * time.Second, "payload": M{"at": later}}, D{{Key: "name", Value: "b"}, {Key: "runAtMS", Value: later}},
+			&M{"name": "c", "delayMS": int64(90000)}, named, struct{ Name string }{"e"}}
+		_ = ok(db.Flow(ctx, "timed", truce.FlowOptions{Jobs: jobs}))(t)
+		c := db.Commit(truce.CommitOptions{})
+		c.Flow("timed", truce.FlowOptions{Jobs: jobs[:1]})
+		_ = ok(c.Run(ctx))(t)
+		_ = ok(db.CommitChanges(ctx, []M{{"enqueue": "timed", "with": M{}, "delay_ms": 5000 * time.Hour}}, truce.CommitChangesOptions{}))(t)
+		stored := map[string]truce.Reply{}
+		for row, err := range db.IterateJobs(ctx, "timed", truce.JobsOptions{}) {
+			must(t, err)
+			stored[truce.Reply(row).Text("name")] = truce.Reply(row)
+		}
+		same(t, len(stored), 6)
+		same(t, stored["a"].Lookup("payload", "at").Time().Equal(later), true)
+		same(t, stored["b"].Text("state"), "delayed")
+		same(t, stored["d"].Int("keep_ms"), 3000*3600*1000)
+		for what, job := range map[string]any{
+			"delayMS of Jobs[0] is 5ns, which is below one millisecond": M{"name": "x", "delayMS": time.Duration(5)},
+			"DelayMS of Jobs[0] is a time.Duration in a struct": struct {
+				DelayMS time.Duration `bson:"delayMS"`
+			}{5},
+		} {
+			_, err := db.Flow(ctx, "timed", truce.FlowOptions{Jobs: []any{job}})
+			if e := fails(t, err, truce.ErrInvalid); !strings.HasPrefix(e.Message, what) {
+				t.Error(e)
+			}
+		}
+	})
+}
+
 func TestErrorsNameTheFieldsOfGo(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		says := func(err error, class truce.Class, text string) {
