@@ -89,16 +89,16 @@ static void each_before(struct picture *picture, const struct node *node, edge_f
     }
 }
 
-/* Appends a label and escapes the characters that would end it. */
+/* Appends a label and escapes the characters that would end it. Skips characters that a terminal
+ * obeys. */
 static void graph_append_escaped(bson_string_t *text, const char *label, bool xml)
 {
     for (const char *end = label + strlen(label); label < end; label++) {
         size_t control = truce__text_control(label, (size_t)(end - label));
 
-        label += control; /* Skips a control character, which a terminal would obey. */
-        if (label >= end)
-            break;
-        if (xml && strchr("<>&\"'", *label))
+        if (control)
+            label += control - 1;
+        else if (xml && strchr("<>&\"'", *label))
             bson_string_append_printf(text, "&#%d;", *label);
         else if (!xml && strchr("\"\\", *label))
             bson_string_append_printf(text, "\\%c", *label);
