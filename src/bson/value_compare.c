@@ -12,8 +12,11 @@
  * value). A prefix is less than the longer sequence. Strings compare by their bytes, and binaries
  * by length, then subtype, then bytes.
  *
- * The hash depends only on what the order compares, so equal values of different types have equal
- * hashes. It may change between versions and must never be stored in a file.
+ * The hash depends only on what the order compares: not on the process, and not on the types and
+ * bytes of equal values. Unequal values have equal hashes only by chance. The hash is part of the
+ * stored format. A commit document has hashes of the documents and of the old values (`was` and
+ * `h`), from which a release sees whether a plain writer changed them. Another version may do the
+ * release. With another hash, it would store untouched values in truce_displaced as changed ones.
  */
 #include "base/assert.h"
 #include "bson/decimal.h"
@@ -223,21 +226,40 @@ static uint64_t compare_hash_bytes(uint64_t hash, const void *bytes, size_t size
     return compare_mix(compare_mix(hash, word), size);
 }
 
-/* Adds a number to the hash. Equal numbers have one form here: the int64 if it is exact, else the
- * double. */
+/* Adds a decimal that equals no double, so it is finite and not zero. Equal decimals have one form
+ * here: the digits without zeros at the end. */
+static uint64_t hash_decimal(uint64_t hash, bson_decimal128_t number)
+{
+    unsigned __int128 digits =
+        (unsigned __int128)(number.high & 0x1ffffffffffffu) << 64 | number.low;
+    uint64_t exponent = number.high >> 49 & 0x3fff;
+
+    truce_assert(digits != 0);
+    for (; digits % 10 == 0; digits /= 10)
+        exponent++;
+    hash = compare_mix(compare_mix(hash, 2), (uint64_t)digits);
+    hash = compare_mix(hash, (uint64_t)(digits >> 64));
+    return compare_mix(hash, exponent << 1 | number.high >> 63);
+}
+
+/* Adds a number to the hash. Equal numbers have one form here: the int64 if one is equal, else the
+ * double if one is equal, else the decimal. */
 static uint64_t hash_number(uint64_t hash, struct value number)
 {
     int64_t integer;
     double real;
+    struct value nearest = {(const uint8_t *)&real, sizeof real, BSON_TYPE_DOUBLE};
     uint64_t bits;
 
     if (truce__number_to_int64(number, &integer))
         return compare_mix(hash, (uint64_t)integer);
     if (truce__number_is_nan(number))
-        return compare_mix(hash, 0x7ff8000000000000u);
+        return compare_mix(compare_mix(hash, 1), 0x7ff8000000000000u);
     real = truce__number_to_double(number);
+    if (number.type == BSON_TYPE_DECIMAL128 && truce__number_compare(number, nearest) != 0)
+        return hash_decimal(hash, truce__value_decimal(number));
     memcpy(&bits, &real, sizeof bits);
-    return compare_mix(hash ^ 1, bits);
+    return compare_mix(compare_mix(hash, 1), bits);
 }
 
 static uint64_t hash_value(uint64_t hash, struct value value);

@@ -406,6 +406,7 @@ struct story {
     const char *set;              /* the commit's change of "a" */
     const char *plain;            /* the plain write, between the decision and the release */
     const char *left, *displaced; /* displaced NULL: nothing */
+    const char *before;           /* a plain write before the commit; NULL: none */
 };
 
 static void sweep_all(truce_store *store)
@@ -427,8 +428,8 @@ static void tell(truce_store *store, const struct setting *setting, const struct
     bson_error_t error = {0};
 
     two_things(store);
-    if (strstr(story->set, "d."))
-        plain(store, "a", "{'$set': {'d': {'e': 0, 'f': {'g': 0}}}}");
+    if (story->before)
+        plain(store, "a", story->before);
     commit_both(store, setting); /* the indexes exist */
     commit = begin(store, setting);
     CHECK_OK(add_update(commit, "things", "a", NULL, story->set, &error), error);
@@ -469,12 +470,14 @@ TEST(applies_a_decided_commit_over_plain_writes)
         .plain = "{'$set': {'d': 5}}",
         .left = "{'_id': 'a', 'n': 0, 's': 'x', 'l': [1, 2], 'd': {'e': 1, 'f': {'g': 2}}}",
         .displaced = "{'reason': 'in the way', 'values': [{'p': 'd', 'v': 5}]}",
+        .before = "{'$set': {'d': {'e': 0, 'f': {'g': 0}}}}",
     });
     in_the_way(&(struct story){
         .set = "{'$set': {'d.f.g': 2}, '$unset': {'d.e': 1}}",
         .plain = "{'$set': {'d.f': [1], 'd.x': 7}}",
         .left = "{'_id': 'a', 'n': 0, 's': 'x', 'l': [1, 2], 'd': {'f': {'g': 2}, 'x': 7}}",
         .displaced = "{'values': [{'p': 'd.f', 'v': [1]}]}",
+        .before = "{'$set': {'d': {'e': 0, 'f': {'g': 0}}}}",
     });
 }
 
@@ -525,6 +528,17 @@ TEST(merges_or_keeps_a_plain_write_of_the_same_field)
         story.left = left;
         in_the_way(&story);
     }
+}
+
+TEST(notices_a_plain_write_that_changes_a_decimal_by_less_than_a_double_shows)
+{
+    in_the_way(&(struct story){
+        .before = "{'$set': {'n': {'$numberDecimal': '12345678901234567.01'}}}",
+        .set = "{'$set': {'n': 1}}",
+        .plain = "{'$inc': {'n': {'$numberDecimal': '0.01'}}}",
+        .left = "{'_id': 'a', 'n': 1, 's': 'x', 'l': [1, 2]}",
+        .displaced = "{'values': [{'p': 'n', 'v': {'$numberDecimal': '12345678901234567.02'}}]}",
+    });
 }
 
 static void no_room(truce_store *store, const struct setting *setting)

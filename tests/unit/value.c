@@ -128,12 +128,7 @@ TEST(orders_values_of_all_types_and_hashes_equals_equally)
             int order = sign(truce__value_compare(values[i].value, values[j].value));
             bool same = truce__value_hash(values[i].value) == truce__value_hash(values[j].value);
 
-            /* numbers that only decimals distinguish may share a hash */
-            bool may_collide =
-                truce__value_is_number(values[i].value) && truce__value_is_number(values[j].value);
-
-            if (order != expected || (expected == 0 && !same) ||
-                (expected != 0 && same && !may_collide))
+            if (order != expected || (expected == 0) != same)
                 test_fail(__FILE__, __LINE__, "%s against %s: order %d, equal hash %d",
                           truce__value_show(values[i].value, a, sizeof a),
                           truce__value_show(values[j].value, b, sizeof b), order, same);
@@ -141,6 +136,70 @@ TEST(orders_values_of_all_types_and_hashes_equals_equally)
     }
     for (size_t i = 0; i < count; i++)
         bson_destroy(values[i].document);
+}
+
+/* Commits that wait for their release, perhaps by a newer version, store these hashes. */
+TEST(the_hash_of_a_value_is_the_one_that_stored_commits_have)
+{
+    static const struct {
+        const char *values;
+        uint64_t hash;
+    } stored[] = {
+        {"{'a': {'$minKey': 1}}", 0x6bb7cb89768d256c},
+        {"{'a': {'$undefined': true}}", 0xf4e8f03408ca7e91},
+        {"{'a': null}", 0x050fb4eab1114eac},
+        {"{'a': {'$numberDouble': 'NaN'}}|{'a': {'$numberDecimal': 'NaN'}}", 0x2b76f826e7872c3f},
+        {"{'a': 0}|{'a': {'$numberDouble': '-0.0'}}|{'a': {'$numberDecimal': '-0E+10'}}",
+         0x6beaa637bc4cd740},
+        {"{'a': 7}|{'a': {'$numberLong': '7'}}|{'a': {'$numberDouble': '7.0'}}|{'a': "
+         "{'$numberDecimal': '7.00'}}",
+         0x492d64cbc6bef1f8},
+        {"{'a': {'$numberLong': '-9223372036854775808'}}|{'a': {'$numberDecimal': "
+         "'-9223372036854775808'}}",
+         0xa7f95ebff3293f74},
+        {"{'a': {'$numberDouble': '0.5'}}|{'a': {'$numberDecimal': '0.50'}}", 0x44e36b82369c3386},
+        {"{'a': {'$numberDouble': '-Infinity'}}|{'a': {'$numberDecimal': '-Infinity'}}",
+         0xbc29985b7decffeb},
+        {"{'a': {'$numberDecimal': '-1.10'}}|{'a': {'$numberDecimal': '-1.1'}}",
+         0xc04c7f7e8733dc9c},
+        {"{'a': {'$numberDecimal': '9.999999999999999999999999999999999E+6144'}}",
+         0x880a0d4998225937},
+        {"{'a': ''}", 0x2c4fbb2936953dcc},
+        {"{'a': 'seven b'}|{'a': {'$symbol': 'seven b'}}", 0x8d0ace333b4a8531},
+        {"{'a': 'more than eight bytes \\u00e9'}", 0xff89d04142927a4a},
+        {"{'a': {}}", 0x9dc3afbed8e95774},
+        {"{'a': {'x': 1, 'name of nine': {'y': 'z'}}}|{'a': {'x': {'$numberDouble': '1.0'}, "
+         "'name of nine': {'y': {'$symbol': 'z'}}}}",
+         0x8c77aa446c8e2dbb},
+        {"{'a': []}", 0x143ff9e0b46dd1d1},
+        {"{'a': [1, [null, 'x']]}", 0x657b5b4320557d8c},
+        {"{'a': {'$binary': {'base64': 'AAE=', 'subType': '05'}}}", 0xc0a24d4457bbe008},
+        {"{'a': {'$oid': '5f0000000000000000000001'}}", 0x0852d39793f53083},
+        {"{'a': false}", 0xf72f40713fc0721c},
+        {"{'a': true}", 0x5674497dd7e456b2},
+        {"{'a': {'$date': {'$numberLong': '-1'}}}", 0x3d49a82e16f38aae},
+        {"{'a': {'$timestamp': {'t': 4294967295, 'i': 1}}}", 0x820d39f1aeab26c1},
+        {"{'a': {'$regularExpression': {'pattern': 'a.b', 'options': 'im'}}}", 0x82f3d20d55257b57},
+        {"{'a': {'$dbPointer': {'$ref': 'c', '$id': {'$oid': '5f0000000000000000000001'}}}}",
+         0x4f2942e241cf69f4},
+        {"{'a': {'$code': 'f()'}}", 0xce5d547a0da4ac93},
+        {"{'a': {'$code': 'f()', '$scope': {'y': 1}}}", 0xdc3f36cea52d6988},
+        {"{'a': {'$maxKey': 1}}", 0x9d01cd284b917b24},
+    };
+
+    for (size_t i = 0; i < sizeof stored / sizeof *stored; i++) {
+        char line[512], *rest = line, *piece;
+
+        snprintf(line, sizeof line, "%s", stored[i].values);
+        while ((piece = strsep(&rest, "|"))) {
+            bson_t *document = test_bson(piece);
+            uint64_t hash = truce__value_hash(first_of(document));
+
+            if (hash != stored[i].hash)
+                test_fail(__FILE__, __LINE__, "%s: 0x%016llx", piece, (unsigned long long)hash);
+            bson_destroy(document);
+        }
+    }
 }
 
 /* ---- fields by name ------------------------------------------------------------------------- */
