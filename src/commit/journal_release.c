@@ -764,8 +764,8 @@ static void merged_release(struct merged *merged)
 
 /* ---- discarded values ------------------------------------------------------------------------ */
 
-/* Adds values to a record that another process made before, from a document that may have
- * differed. */
+/* Adds values with escaped names to a record that another process made before, from a document that
+ * may have differed. */
 static truce_status keep_more(struct worker *worker, const bson_t *kept, const char *reason,
                               const bson_t *values, bson_error_t *error)
 {
@@ -807,10 +807,10 @@ static truce_status force_store_values(struct worker *worker, const bson_oid_t *
     BSON_APPEND_DATE_TIME(&kept, "at", truce__clock_wall_ms());
     truce__names_store(values, &stored);
     BSON_APPEND_ARRAY(&kept, "values", &stored);
-    bson_destroy(&stored);
     status = truce_insert(worker->store, DISPLACED, &kept, NULL, error);
     if (status == TRUCE_DUPLICATE)
-        status = keep_more(worker, &kept, reason, values, error);
+        status = keep_more(worker, &kept, reason, &stored, error);
+    bson_destroy(&stored);
     bson_destroy(&kept);
     return status;
 }

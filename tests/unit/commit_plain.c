@@ -541,6 +541,63 @@ TEST(notices_a_plain_write_that_changes_a_decimal_by_less_than_a_double_shows)
     });
 }
 
+/* Lets a recovery pass write the discarded values, and then fail. */
+static void sweep_fails_after_one_write(truce_store *store)
+{
+    truce_fault_options fail = {
+        .kind = TRUCE_FAULT_FAIL, .at = 2, .writes_only = true, .from_then_on = true};
+    truce_sweep_report report;
+    bson_error_t error;
+
+    truce_fault_arm(store, &fail);
+    (void)!truce_sweep(store, NULL, &report, &error);
+    truce_fault_arm(store, &(truce_fault_options){0});
+}
+
+/* A first process stores the plain writer's value of "o" and dies. The plain writer changes "o"
+ * again, and a second process adds the new value to the record of the first one. */
+static void two_records(truce_store *store, const struct setting *setting)
+{
+    truce_fault_options fail = {
+        .kind = TRUCE_FAULT_FAIL, .at = 5, .writes_only = true, .from_then_on = true};
+    truce_commit *commit;
+    bson_error_t error = {0};
+
+    two_things(store);
+    commit_both(store, setting);
+    commit = begin(store, setting);
+    CHECK_OK(add_update(commit, "things", "a", NULL, "{'$set': {'o': 1}}", &error), error);
+    CHECK_OK(add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    truce_fault_arm(store, &fail);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    truce_fault_arm(store, &(truce_fault_options){0});
+    plain(store, "a", "{'$set': {'o': {'x.y': 1, '$z': [{'u.v': 1}]}}}");
+    sweep_fails_after_one_write(store);
+    plain(store, "a", "{'$set': {'o': {'x.y': 2, '$z': [{'u.v': 2}]}}}");
+    sweep_fails_after_one_write(store);
+    sweep_all(store);
+    CHECK_INT(count_json(store, "things", "{'_id': 'a', 'o': 1}"), ==, 1);
+    CHECK_INT(count_json(store, "truce_displaced",
+                         "{'values': [{'p': 'o', 'v': {'x\uff0ey': 1, '\uff04z': [{'u\uff0ev': "
+                         "1}]}}, {'p': 'o', 'v': {'x\uff0ey': 2, '\uff04z': [{'u\uff0ev': "
+                         "2}]}}]}"),
+              ==, 1);
+}
+
+TEST(keeps_values_with_any_names_of_two_plain_writes)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        truce_store *store;
+
+        if (settings[i].mechanism != TRUCE_MECHANISM_JOURNAL)
+            continue;
+        store = truce_fault_wrap(open_setting(&settings[i]), &(truce_fault_options){0});
+        two_records(store, &settings[i]);
+        truce_store_close(store);
+    }
+}
+
 static void no_room(truce_store *store, const struct setting *setting)
 {
     bson_t *committed =
