@@ -97,7 +97,8 @@ export interface Client {
  *
  * options: `database`, and with a URI also those of MongoClient.
  *
- * The database is `database`, or the one of the URI, or "test".
+ * The database is `database`, or the one that the URI names. For a client, it is the database that
+ * `client.db()` returns.
  */
 export declare function connect(
     server: string,

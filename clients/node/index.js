@@ -73,10 +73,16 @@ function loadDriver() {
     }
 }
 
-/* Returns the database that a URI names; "test" without one, as in MongoDB's shell. */
+/* Returns the database that a URI names. A default would hide a forgotten name: it is an empty
+ * database. */
 function nameIn(uri) {
-    const found = /^mongodb(?:\+srv)?:\/\/[^/?]*(?:\/([^?]*))?/.exec(uri);
-    return decodeURIComponent(found?.[1] ?? "") || "test";
+    const found = /^mongodb(?:\+srv)?:\/\/[^/?]*\/([^?]+)/.exec(uri);
+    if (!found)
+        throw new TypeError(
+            "the URI names no database: expected mongodb://HOST/DATABASE (test, if truce serve has " +
+                "no --database)",
+        );
+    return decodeURIComponent(found[1]);
 }
 
 /* Returns a client of the driver. Its errors of options are no errors of the server. */
@@ -101,13 +107,11 @@ async function connect(server, options) {
             "connect needs a URI, such as mongodb://127.0.0.1:27017/school, or a MongoClient",
         );
     if (!isUri) checked(options, ["database"], "connect with a MongoClient");
+    const name = database ?? (isUri ? nameIn(server) : server.db().databaseName);
     if (isUri && !/[?&]serverSelectionTimeoutMS=/i.test(server))
         given.serverSelectionTimeoutMS ??= SELECTION_MS;
     const client = isUri ? makeClient(server, given) : server;
-    const made = new Database(
-        new ServerTransport(client, isUri),
-        database ?? (isUri ? nameIn(server) : "test"),
-    );
+    const made = new Database(new ServerTransport(client, isUri), name);
     try {
         await client.connect();
         await made.help("truceHelp");

@@ -14,7 +14,10 @@ export interface ServerOptions {
     args?: string[];
 }
 
-/** Starts a private `truce serve` on a Unix socket. It ends by `close`, or with this process. */
+/**
+ * Starts a private `truce serve` on a Unix socket. The URI names its database. It ends by `close`, or
+ * with this process.
+ */
 export declare function startServer(
     options?: ServerOptions,
 ): Promise<{ uri: string; close(): Promise<void> }>;

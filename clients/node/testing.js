@@ -44,6 +44,13 @@ async function openTemporary(options) {
     }
 }
 
+/* Adds the database to the URI of a server: that of --database, or test. */
+function withDatabase(uri, args) {
+    const at = args.findLastIndex((one) => one === "--database" || one.startsWith("--database="));
+    const given = args[at]?.includes("=") ? args[at].slice("--database=".length) : args[at + 1];
+    return `${uri.replace(/\/$/, "")}/${encodeURIComponent(at < 0 ? "test" : given)}`;
+}
+
 /* Starts `truce serve` on a store in memory, or in `file`. */
 async function startServer(options) {
     const {
@@ -83,7 +90,7 @@ async function startServer(options) {
         ]);
         if (!Array.isArray(line))
             throw new Error(`"${program} serve ${file}" ended: ${log.trim()}`);
-        return { uri: JSON.parse(line[0]).listening, close };
+        return { uri: withDatabase(JSON.parse(line[0]).listening, args), close };
     } catch (error) {
         await rm(folder, { recursive: true, force: true });
         if (error.code === "ENOENT")

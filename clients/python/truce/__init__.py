@@ -27,7 +27,7 @@ from ._handles import Ledger, Queue, Revision, Revisions
 from ._job import Job, JobCommit, JobStep
 from ._native import NativeStore
 from ._native import version as library_version
-from ._transport import NativeTransport, ServerTransport, client_options, name_in_uri
+from ._transport import NativeTransport, ServerTransport, client_options, name_in_client, name_in_uri
 from ._values import Duration, duration_milliseconds, named_options
 from ._worker import Worker
 from .errors import (
@@ -144,7 +144,7 @@ def connect(
     Returns a database of `truce serve`.
 
     uri: mongodb://HOST/DATABASE, or a MongoClient, which stays open when the database is closed
-    database: the database; None: the one of the URI, or "test"
+    database: the database; None: the one that the URI names
     options: those of pymongo.MongoClient. Without `serverSelectionTimeoutMS`, a call waits for a
     server to connect to for 10 seconds
     """
@@ -154,4 +154,4 @@ def connect(
         return Database(ServerTransport(client, True), database or name_in_uri(uri))
     if options:
         raise TypeError(f"options are for a URI, not for a client: {', '.join(options)}")
-    return Database(ServerTransport(uri, False), database or "test")
+    return Database(ServerTransport(uri, False), database or name_in_client(uri))

@@ -24,6 +24,7 @@ from typing import (
     Tuple,
     TypeVar,
     Union,
+    cast,
 )
 
 from bson import ObjectId
@@ -135,7 +136,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         """pymongo's database on the server, for the methods that this class does not have."""
         if not isinstance(self._transport, AsyncServerTransport):
             raise AttributeError('a store in this process has no pymongo database: use db["name"]')
-        return self._transport.client[self.name or "test"]
+        return self._transport.client[cast(str, self.name)]
 
     async def list_collection_names(self) -> List[str]:
         reply = await self.command({"listCollections": 1, "nameOnly": True, "cursor": {}})

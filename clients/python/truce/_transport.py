@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,14 +21,17 @@ from typing import (
     Protocol,
     Set,
     TypeVar,
+    Union,
+    cast,
 )
+from urllib.parse import unquote
 
 import bson
 import pymongo
 from bson import Binary, Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
-from pymongo.errors import DocumentTooLarge, PyMongoError
+from pymongo.errors import ConfigurationError, DocumentTooLarge, PyMongoError
 
 from . import errors
 from ._native import NativeStore
@@ -294,10 +298,32 @@ def client_options(uri: str, options: Dict[str, Any]) -> Dict[str, Any]:
     return {"serverSelectionTimeoutMS": _SELECTION_MS, **options}
 
 
+_IN_URI = re.compile(r"mongodb(?:\+srv)?://[^/?]*/([^?]+)")
+
+
 def name_in_uri(uri: str) -> str:
-    """Returns the database that the URI names; "test" without one, as in MongoDB's shell."""
-    parsed = pymongo.uri_parser.parse_uri(uri) if uri.startswith("mongodb:") else {}
-    return parsed.get("database") or "test"
+    """Returns the database that the URI names. A default would hide a forgotten name: it is an empty
+    database."""
+    found = _IN_URI.match(uri)
+    if not found:
+        raise errors.Invalid(
+            "the URI names no database: expected mongodb://HOST/DATABASE (test, if truce serve has no "
+            "--database)",
+            73,
+        )
+    return unquote(found[1])
+
+
+def name_in_client(
+    client: Union[pymongo.MongoClient[Dict[str, Any]], pymongo.AsyncMongoClient[Dict[str, Any]]],
+) -> str:
+    """Returns the database that the URI of a client names."""
+    try:
+        return client.get_default_database().name
+    except ConfigurationError:
+        raise errors.Invalid(
+            "the URI of the client names no database: give connect its name as `database`", 73
+        ) from None
 
 
 class ServerTransport:
@@ -308,7 +334,7 @@ class ServerTransport:
     def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
         _check_encodable(document, session, self.client)
         try:
-            return dict(self.client[database or "test"].command(dict(document), session=session))
+            return dict(self.client[cast(str, database)].command(dict(document), session=session))
         except (PyMongoError, DocumentTooLarge) as error:
             raise errors.of_pymongo(error, next(iter(document))) from error
         except errors.ENCODER_ERRORS as error:
@@ -366,7 +392,7 @@ class AsyncServerTransport:
     ) -> Reply:
         _check_encodable(document, session, self.client)
         try:
-            found = self.client[database or "test"]
+            found = self.client[cast(str, database)]
             return dict(await found.command(dict(document), session=session))
         except (PyMongoError, DocumentTooLarge) as error:
             raise errors.of_pymongo(error, next(iter(document))) from error

@@ -36,7 +36,7 @@ from ._async_job import AsyncJob as Job
 from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
-from ._transport import AsyncNativeTransport, AsyncServerTransport, client_options, name_in_uri
+from ._transport import AsyncNativeTransport, AsyncServerTransport, client_options, name_in_client, name_in_uri
 from ._values import Duration, duration_milliseconds, named_options
 from ._worker import WorkerLog, check_worker, worker_name
 
@@ -102,7 +102,7 @@ def connect(
         return Database(AsyncServerTransport(client, True), database or name_in_uri(uri))
     if options:
         raise TypeError(f"options are for a URI, not for a client: {', '.join(options)}")
-    return Database(AsyncServerTransport(uri, False), database or "test")
+    return Database(AsyncServerTransport(uri, False), database or name_in_client(uri))
 
 
 @named_options

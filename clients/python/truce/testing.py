@@ -22,6 +22,7 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Set
+from urllib.parse import quote
 
 from . import Database, Job, Suspended, _telemetry
 from . import open as open_store
@@ -47,7 +48,7 @@ def start_server(
     file: str = "memory:", *, program: Optional[str] = None, args: Sequence[str] = ()
 ) -> Iterator[str]:
     """
-    Starts `truce serve` on a Unix socket for the time of `with`, and yields its URI.
+    Starts `truce serve` on a Unix socket for the time of `with`, and yields its URI with the database.
 
     file: the store; without one, it is empty and in memory
     program: the path of the program; absent: that of TRUCE_PROGRAM, or "truce"
@@ -77,9 +78,20 @@ def start_server(
                     with open(log, errors="replace") as text:
                         said = text.read()[-4000:].strip()
                     raise RuntimeError(f'"{program} serve {file}" ended: {said}')
-                yield json.loads(line)["listening"]
+                yield _with_database(json.loads(line)["listening"], args)
             finally:
                 server.terminate()
+
+
+def _with_database(uri: str, args: Sequence[str]) -> str:
+    """Adds the database to the URI of a server: that of --database, or test."""
+    name = "test"
+    for index, arg in enumerate(args):
+        if arg.startswith("--database="):
+            name = arg.split("=", 1)[1]
+        elif arg == "--database" and index + 1 < len(args):
+            name = args[index + 1]
+    return f"{uri.rstrip('/')}/{quote(name)}"
 
 
 # ---- queues --------------------------------------------------------------------------------------

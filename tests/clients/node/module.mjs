@@ -1106,10 +1106,11 @@ async function checkServer() {
   await db.dropDatabase();
   await db.close();
   await check("no server", async () => {
-    const away = "mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50";
+    const away = "mongodb://127.0.0.1:9/x?directConnection=true&serverSelectionTimeoutMS=50";
     const lost = await raises(truce.Unreachable, () => truce.connect(away));
     assert.match(lost.message, /127\.0\.0\.1:9.*is truce serve running there/);
     const secure = new URL(uri);
+    secure.pathname = "/x";
     secure.searchParams.set("tls", "true");
     secure.searchParams.set("serverSelectionTimeoutMS", "3000");
     const plain = await raises(truce.Unreachable, () => truce.connect(secure.href));
@@ -1126,9 +1127,11 @@ async function checkServer() {
       assert.doesNotMatch(wrong.message, /secret/);
     }
     await raises(TypeError, () => truce.connect());
+    for (const none of ["mongodb://127.0.0.1:9", "mongodb://ada:secret@127.0.0.1:9/", "mongodb://127.0.0.1:9/?directConnection=true"])
+      assert.match((await raises(TypeError, () => truce.connect(none))).message, /^the URI names no database: expected mongodb:\/\/HOST\/DATABASE/);
     // The driver has searched for its whole timeout, so the search is not repeated.
     let sent = 0;
-    const client = { connect() {}, db: () => ({ async command({ truceHelp }) {
+    const client = { connect() {}, db: () => ({ databaseName: "x", async command({ truceHelp }) {
       if (truceHelp) return { ok: 1 };
       sent++;
       throw Object.assign(new Error("no server"), { name: "MongoServerSelectionError" });
@@ -1163,6 +1166,17 @@ async function checkPrivateServer() {
     await assertEnqueued(db, "q");
     await db.close();
     await server.close();
+    for (const [args, name] of [[[], "test"], [["--database", "school"], "school"], [["--database=school"], "school"]]) {
+      const other = await startServer({ program: process.env.TRUCE_TEST_PROGRAM, args });
+      assert.ok(other.uri.endsWith(`/${name}`));
+      const client = new MongoClient(other.uri);
+      const same = await truce.connect(client);
+      await same.enqueue("q", { payload: {} });
+      assert.equal(await client.db(name).collection("truce_queue").countDocuments(), 1);
+      await same.close();
+      await client.close();
+      await other.close();
+    }
     await assert.rejects(startServer({ program: "/none/truce" }), /no program/);
     await assert.rejects(startServer({ program: process.env.TRUCE_TEST_PROGRAM, args: ["--nothing"] }), /--nothing/);
   });

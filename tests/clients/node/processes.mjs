@@ -251,7 +251,7 @@ async function main() {
     symlinkSync(path.join(from, "..", "bson"), fileOf("node_modules/bson"));
     const { open, connect } = require(path.join(copy, "index.js"));
     assert.match(await open("memory:").catch((error) => error.message), /no addon for linux-.* npm run build/);
-    assert.match(await connect("mongodb://127.0.0.1:9/").catch((error) => error.message), /npm install mongodb/);
+    assert.match(await connect("mongodb://127.0.0.1:9/x").catch((error) => error.message), /npm install mongodb/);
   });
   await check("a server that is not truce", async () => {
     // replies to every message that the command is unknown, except to the driver's hello
@@ -272,7 +272,7 @@ async function main() {
     })).listen(0, "127.0.0.1");
     await once(server, "listening");
     for (maxWireVersion of [21, 6]) { // the second one is too old for the driver
-      const error = await raises(truce.WrongServer, () => truce.connect(`mongodb://127.0.0.1:${server.address().port}/?directConnection=true`));
+      const error = await raises(truce.WrongServer, () => truce.connect(`mongodb://127.0.0.1:${server.address().port}/x?directConnection=true`));
       assert.match(error.message, /not truce/);
     }
     server.close();

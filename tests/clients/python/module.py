@@ -313,7 +313,7 @@ def check_documents(db):
         ("seconds with a fraction", TypeError, lambda: db.enqueue("q", payload={}, delay_ms=5.5)),
         ("a time in seconds with a fraction", TypeError, lambda: db.commit(key="k", key_time=1767225600.5)),
         ("a coroutine function", TypeError, lambda: truce.Worker(db, "q", asyncio.sleep)),
-        ("a database for asyncio", TypeError, lambda: truce.Worker(aio.connect(pymongo.AsyncMongoClient()), "q", print)),
+        ("a database for asyncio", TypeError, lambda: truce.Worker(aio.connect(pymongo.AsyncMongoClient(), "school"), "q", print)),
         ("a database that blocks", TypeError, lambda: aio.Worker(db, "q", print)),
         ("a lease that is a string", ValueError, lambda: truce.Worker(db, "q", print, lease_ms="5s")),
         ("a null character", truce.Invalid, lambda: truce.open("a\0b")),
@@ -367,7 +367,7 @@ def check_small_patterns(db):
     check("help", "truceTree" in names and db.help("truceClaim")["fields"])
     check("help of a method", db.help("ledger_post")["name"] == "truceLedgerPost" and db.help("LedgerPost") == db.help("ledgerPost"))
     error = raises("no such operation", truce.Invalid, lambda: db.help("enqeue"))
-    check("it names no operation of the wire", "'enqeue'" in str(error) and "{" not in str(error), error)
+    check("it names no operation of the wire", '"enqeue"' in str(error) and "{" not in str(error), error)
     check("replies are clean", set(db.help("truceClaim")).isdisjoint({"ok", "$clusterTime", "operationTime"}))
 
 
@@ -1093,7 +1093,7 @@ def check_in_process(folder):
         ):
             error = raises("an unknown option", TypeError, call)
             check("it has the closest option", f"did you mean {name!r}?" in str(error), error)
-    raises("an unknown option of connect", ConfigurationError, lambda: truce.connect("mongodb://127.0.0.1:9", databse="x"))
+    raises("an unknown option of connect", ConfigurationError, lambda: truce.connect("mongodb://127.0.0.1:9/x", databse="x"))
     for wrong in ("127.0.0.1:9/office", "http://127.0.0.1:9/office", "office.truce"):
         error = raises("no URI of a server", truce.Invalid, lambda: truce.connect(wrong))
         check("it names the form", "mongodb://HOST/DATABASE" in str(error), error)
@@ -1104,6 +1104,9 @@ def check_in_process(folder):
 
 
 def check_private(program):
+    for args, name in (([], "test"), (["--database", "school"], "school"), (["--database=school"], "school")):
+        with start_server(program=program, args=args) as server, truce.connect(server) as db:
+            check(f"the database of a private server with {args}", db.name == name and server.endswith("/" + name), server)
     with start_server(program=program) as server, truce.connect(server) as db:
         db["x"].insert_one({"_id": 1})
         check("a private server", db["x"].find_one() == {"_id": 1} and "truce.sock" in server)
@@ -1193,16 +1196,22 @@ def check_server():
         with pymongo.MongoClient(uri) as client:
             check("a client", truce.connect(client, database)["accounts"].find_one("b")["n"] == 105)
         db.drop()
-    check("the database of a URI", truce.connect("mongodb://127.0.0.1:9/school").name == "school")
+    for address in ("mongodb://127.0.0.1:9/school", "mongodb://127.0.0.1:9,b:8/sch%6Fol?directConnection=false", pymongo.MongoClient("mongodb://127.0.0.1:9/school")):
+        check(f"the database of {address}", truce.connect(address).name == "school")
+    for address in ("mongodb://127.0.0.1:9", "mongodb://ada:secret@127.0.0.1:9/", "mongodb://127.0.0.1:9/?directConnection=true", pymongo.MongoClient("mongodb://127.0.0.1:9")):
+        error = raises("no database", truce.Invalid, lambda: truce.connect(address))
+        check("no database: the message", "names no database: " in str(error) and "secret" not in str(error), error)
+    raises("no database for asyncio", truce.Invalid, lambda: aio.connect("mongodb://127.0.0.1:9"))
+    raises("a client for asyncio without a database", truce.Invalid, lambda: aio.connect(pymongo.AsyncMongoClient("mongodb://127.0.0.1:9")))
     away = truce.connect("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50", database)
     for call in (lambda: away.enqueue("q", payload={}), lambda: away.claim("q"), away.help, lambda: away["a"].find_one()):
         error = raises("unreachable", truce.Unreachable, call)
         check("no server", isinstance(error, truce.TruceError))
         check("it has the address and no topology", "127.0.0.1:9" in str(error) and "Topology" not in str(error) and "truce serve" in str(error), error)
     options = lambda db: db.database.client.options.server_selection_timeout
-    check("a server is awaited for 10 seconds", options(truce.connect("mongodb://127.0.0.1:9")) == 10)
+    check("a server is awaited for 10 seconds", options(truce.connect("mongodb://127.0.0.1:9/x")) == 10)
     check("or as the URI says", options(away) == 0.05)
-    check("or as an option says", options(truce.connect("mongodb://127.0.0.1:9", serverSelectionTimeoutMS=70)) == 0.07)
+    check("or as an option says", options(truce.connect("mongodb://127.0.0.1:9/x", serverSelectionTimeoutMS=70)) == 0.07)
 
 
 check("versions", truce.library_version() == truce.__version__, truce.library_version())

@@ -187,7 +187,7 @@ def check_other_data(folder):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as web:
         web.RequestHandlerClass.log_message = lambda *_: None
         threading.Thread(target=web.serve_forever, daemon=True).start()
-        uri = f"mongodb://127.0.0.1:{web.server_address[1]}/?directConnection=true&serverSelectionTimeoutMS=500&connectTimeoutMS=500"
+        uri = f"mongodb://127.0.0.1:{web.server_address[1]}/x?directConnection=true&serverSelectionTimeoutMS=500&connectTimeoutMS=500"
         with truce.connect(uri) as db:
             try:
                 db.queues()

@@ -36,5 +36,5 @@ def other_server(wire_version=21):
         server.wire_version = wire_version
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"mongodb://127.0.0.1:{server.server_address[1]}/?directConnection=true"
+        yield f"mongodb://127.0.0.1:{server.server_address[1]}/x?directConnection=true"
         server.shutdown()
