@@ -60,9 +60,12 @@
 #define CONSUMER_EMPTY_MS 1000
 /* The time without a message after which a stream of RabbitMQ counts as empty. RabbitMQ does not
  * report how many of its messages wait. */
-#define CONSUMER_QUIET_MS   5000
-#define CONSUMER_COLLECT_NS INT64_C(60000000000)
-#define CONSUMER_COUNT_NS   INT64_C(5000000000)
+#define CONSUMER_QUIET_MS 5000
+/* The number of questions about all messages after which a consumer that waits for other members of
+ * its group says so. */
+#define CONSUMER_OTHERS_TRIES 10
+#define CONSUMER_COLLECT_NS   INT64_C(60000000000)
+#define CONSUMER_COUNT_NS     INT64_C(5000000000)
 
 struct item {
     struct broker_message *message;
@@ -122,6 +125,8 @@ struct consumer {
     struct consumers_report report;
     /* When `report` was last sent (monotonic). */
     int64_t reported_ns;
+    /* The number of questions in a row after which only other members of the group had messages. */
+    int others_tries;
 };
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -776,6 +781,12 @@ static truce_status consumer_is_empty(struct consumer *consumer, int *idle_ms, b
     *idle_ms = 0;
     if (!status && !*own && !consumer->options->dry_run)
         status = consumer->ops->waiting(consumer->broker, true, &whole, error);
+    consumer->others_tries = whole > 0 ? consumer->others_tries + 1 : 0;
+    if (consumer->others_tries == CONSUMER_OTHERS_TRIES)
+        consumer_note(consumer,
+                      "waiting for other consumers of \"%s\", which have %" PRId64
+                      " messages to apply",
+                      consumer->name, whole);
     *empty = !status && !*own && !whole;
     return status;
 }

@@ -158,8 +158,10 @@ static truce_status fake_acknowledge(void *broker, struct broker_message *const 
 
 static truce_status fake_waiting(void *broker, bool whole, int64_t *count, bson_error_t *error)
 {
-    (void)broker, (void)whole;
-    *count = fake_next() ? 1 : 0;
+    (void)broker;
+    *count = fake_broker.uncounted ? -1 : fake_next() ? 1 : 0;
+    if (whole && ++fake_broker.questions && fake_broker.others)
+        *count += fake_broker.others--;
     return fake_call(error);
 }
 

@@ -45,6 +45,12 @@ struct fake_broker {
     size_t published_count, confirmed;
     /* Only for a log: the acknowledged positions. */
     int64_t acknowledged[FAKE_PARTITIONS_MAX];
+    /* The messages that wait for other members of the group: one less after each question. */
+    int64_t others;
+    /* The number of questions about all messages. */
+    int questions;
+    /* The number of waiting messages is unknown. */
+    bool uncounted;
 };
 
 /* The broker that the connections of fake_broker_ops reach. */

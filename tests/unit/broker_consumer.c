@@ -572,6 +572,47 @@ TEST(reports_its_counts_once_and_no_password)
     case_end(&c);
 }
 
+/* Consumes one message (a dry run: none) while other members of the group have `others` messages. */
+static void consumes_next_to_others(int64_t others, bool dry_run, int questions, const char *note)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, true);
+    c.options.dry_run = dry_run;
+    if (!dry_run)
+        fake_broker_put("{'id': 1}", NULL, 0);
+    fake_broker.others = others;
+    case_run_ok(&c);
+    CHECK_INT(fake_broker.questions, ==, questions);
+    CHECK(!note == !strstr(c.notes, "waiting for other consumers"));
+    CHECK(!note || strstr(c.notes, note));
+    case_end(&c);
+}
+
+TEST(waits_for_the_messages_of_other_members_of_the_group)
+{
+    consumes_next_to_others(0, false, 1, NULL);
+    consumes_next_to_others(9, false, 10, NULL);
+    consumes_next_to_others(
+        12, false, 13,
+        "waiting for other consumers of \"topic\", which have 3 messages to apply\n");
+    consumes_next_to_others(3, true, 0, NULL);
+}
+
+TEST(a_broker_that_does_not_count_is_empty_when_no_message_comes)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, true);
+    fake_broker_put("{'id': 1}", NULL, 0);
+    fake_broker.uncounted = true;
+    case_run_ok(&c);
+    CHECK_INT(c.counts.applied, ==, 1);
+    CHECK_INT(c.counts.waiting, ==, -1);
+    CHECK_INT(fake_broker.questions, ==, 0);
+    case_end(&c);
+}
+
 TEST(ends_after_a_limit)
 {
     struct consume_case c;
