@@ -2,8 +2,8 @@
 #define TRUCE_BASE_LIMITS_H
 
 /*
- * All maxima and defaults of truce. Input from a peer, a file, or a user never causes an allocation
- * beyond them. The comment above a number says what it limits. Times are in milliseconds.
+ * Maxima and defaults that several files use, or that users see. Files define others next to their
+ * use. The comment above a number says what it limits. Times are in milliseconds.
  */
 
 /* The bytes of one document, as in MongoDB. */

@@ -46,9 +46,9 @@
  *       decision, every document that the commit depends on was as it was read, in one consistent
  *       state. A missing document has no revision. So at most one missing document is only read,
  *       and it is read first; the others are held by stubs.
- *  CJ7  Nothing can fail after the decision. Changes were applied in memory; sizes, index keys, and
- *       the validator were checked (schema_validators.c). Stubs or `_keys` reserve uniquely indexed
- *       values (unique_keys.c).
+ *  CJ7  Nothing can fail after the decision, except through plain writers (unique_keys.c) and new
+ *       validators (CI3). Changes were applied in memory; sizes, index keys, and the validator were
+ *       checked (schema_validators.c). Stubs or `_keys` reserve uniquely indexed values.
  *  CJ8  If a decide got no reply, a missing commit proves nothing: the outcome is TRUCE_UNKNOWN.
  *  CJ9  If a power cut removes only the last writes (TRUCE_CAN_KEEP_ORDER), only the decision and
  *       `done` wait for the disk. Everything before them is on disk then too. The state after the

@@ -20,8 +20,8 @@
  * of waiters would stay too high forever if one of them is killed.
  *
  * Invariants:
- *  1. The lock is held exactly while the kernel says so. Everything in the page is a hint, except
- *     the numbers of commits (durable.c).
+ *  1. The lock is held exactly while the kernel says so. The fields of the page about its holder
+ *     and its waiters are hints.
  *  2. The holder of the lock holds it in the file that other processes find under its name. Each
  *     acquisition checks this (file_identity.c): if the file was removed and created again, several
  *     processes could hold the lock.

@@ -4,10 +4,10 @@
 /*
  * A decorator is a store that wraps a store. This file has what all decorators share.
  *
- * Every call becomes a struct decorated_call and goes to the one function of the decorator's kind.
- * That function runs it on the inner store (truce__decorated_run), once or not at all, and returns
- * the result. Other operations are forwarded directly: settling, facts, validators, images,
- * examining, compacting, counters, interrupting, and closing.
+ * Each call of a verb below becomes a struct decorated_call and goes to the one function of the
+ * decorator's kind. That function runs it on the inner store (truce__decorated_run), once or not at
+ * all, and returns the result. Other operations are forwarded directly: settling, facts,
+ * validators, images, examining, compacting, counters, interrupting, and closing.
  *
  * The decorator has the inner store's name and capabilities, except TRUCE_CAN_CHECK. It takes over
  * the inner store and closes it.

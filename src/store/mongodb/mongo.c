@@ -14,9 +14,10 @@
  *   2. A read sees every acknowledged write: it goes to the primary, with read concern majority. A
  *      read of one _id on which a protocol decides is linearizable if the server can do that
  *      (mongo_read.c).
- *   3. The outcome of a write without a reply is TRUCE_UNKNOWN, never a failure. libmongoc itself
- *      repeats inserts, single-document updates and removes, and find-and-modify once, if the
- *      server recognizes a repetition (retryable writes: replica sets and sharded clusters).
+ *   3. The outcome of a write without a reply is TRUCE_UNKNOWN, never a failure. (For transactions,
+ *      see mongo_transaction.c.) libmongoc itself repeats inserts, single-document updates and
+ *      removes, and find-and-modify once, if the server recognizes a repetition (retryable writes:
+ *      replica sets and sharded clusters).
  *   4. An atomic bulk is a transaction (mongo_transaction.c), if the server has transactions.
  *   5. The server's reply to hello says what it can do. Transactions, pipeline updates, and array
  *      filters are also tried, because servers claim more than they implement.
