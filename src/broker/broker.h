@@ -76,7 +76,7 @@ struct broker_post {
 };
 
 /* The requirements of the caller of `open`. */
-struct broker_wishes {
+struct broker_open_options {
     /* The connection publishes; otherwise it receives. */
     bool publishes;
     /* The name of the consumer. */
@@ -95,8 +95,9 @@ struct broker_wishes {
 };
 
 struct broker_ops {
-    truce_status (*open)(const struct broker_address *address, const struct broker_wishes *wishes,
-                         void **broker, bson_error_t *error);
+    truce_status (*open)(const struct broker_address *address,
+                         const struct broker_open_options *open_options, void **broker,
+                         bson_error_t *error);
     /* NULL is allowed. The broker delivers messages without an acknowledgement again. */
     void (*close)(void *broker);
     /* Waits for a message for at most this time. Sets *message to NULL if none came. The caller

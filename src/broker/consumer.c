@@ -531,9 +531,9 @@ static void consumer_note(const struct consumer *consumer, const char *format, .
 
 static truce_status consumer_connect_publisher(struct consumer *consumer, bson_error_t *error)
 {
-    const struct broker_wishes wishes = {.publishes = true, .consumer = consumer->name};
+    const struct broker_open_options open_options = {.publishes = true, .consumer = consumer->name};
     truce_status status =
-        consumer->ops->open(&consumer->address, &wishes, &consumer->publisher, error);
+        consumer->ops->open(&consumer->address, &open_options, &consumer->publisher, error);
 
     if (status)
         consumer->publisher = NULL;
@@ -670,15 +670,15 @@ static truce_status consumer_find_position(void *arg, const char *stream, int32_
 
 static truce_status consumer_connect(struct consumer *consumer, bson_error_t *error)
 {
-    struct broker_wishes wishes = {.publishes = false,
-                                   .consumer = consumer->name,
-                                   .dry_run = consumer->options->dry_run,
-                                   .store = consumer->store,
-                                   .prefetch = (uint32_t)consumer->batch * 2,
-                                   .find_position = consumer_find_position,
-                                   .arg = consumer};
+    struct broker_open_options open_options = {.publishes = false,
+                                               .consumer = consumer->name,
+                                               .dry_run = consumer->options->dry_run,
+                                               .store = consumer->store,
+                                               .prefetch = (uint32_t)consumer->batch * 2,
+                                               .find_position = consumer_find_position,
+                                               .arg = consumer};
     truce_status status =
-        consumer->ops->open(&consumer->address, &wishes, &consumer->broker, error);
+        consumer->ops->open(&consumer->address, &open_options, &consumer->broker, error);
 
     if (status)
         consumer->broker = NULL;

@@ -64,13 +64,13 @@ struct replay {
 };
 
 static truce_status replay_open(const struct broker_address *address,
-                                const struct broker_wishes *wishes, void **broker,
+                                const struct broker_open_options *open_options, void **broker,
                                 bson_error_t *error)
 {
     struct replay *replay = bson_malloc0(sizeof *replay);
-    bson_t *filter = BCON_NEW("_id.consumer", BCON_UTF8(wishes->consumer));
+    bson_t *filter = BCON_NEW("_id.consumer", BCON_UTF8(open_options->consumer));
     truce_status status =
-        truce_find(wishes->store, BROKER_REJECTS, filter, NULL, &replay->cursor, error);
+        truce_find(open_options->store, BROKER_REJECTS, filter, NULL, &replay->cursor, error);
 
     (void)address;
     bson_destroy(filter);

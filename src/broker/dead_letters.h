@@ -31,7 +31,8 @@ truce_status truce__dead_letter_add(truce_commit *commit, const char *consumer,
 truce_status truce__dead_letter_remove(truce_commit *commit, const bson_value_t *id, bool *gone,
                                        bson_error_t *error);
 
-/* The rejects of wishes->consumer in wishes->store, as messages. It does not publish. */
+/* The rejects of open_options->consumer in open_options->store, as messages. It does not
+ * publish. */
 extern const struct broker_ops truce__dead_letter_ops;
 
 #endif

@@ -240,7 +240,7 @@ static bool publisher_stops(void *arg)
 static truce_status publisher_connect(struct publisher *publisher, bson_error_t *error)
 {
     const truce_publish_options *options = publisher->options;
-    const struct broker_wishes wishes = {
+    const struct broker_open_options open_options = {
         .publishes = true, .consumer = options->queue ? options->queue : options->changes};
     truce_status status = TRUCE_OK;
 
@@ -248,7 +248,8 @@ static truce_status publisher_connect(struct publisher *publisher, bson_error_t 
         status = truce__feed_events_new(publisher->store, publisher->engine, options,
                                         &publisher->address, &publisher->changes, error);
     if (!status)
-        status = publisher->ops->open(&publisher->address, &wishes, &publisher->broker, error);
+        status =
+            publisher->ops->open(&publisher->address, &open_options, &publisher->broker, error);
     if (status)
         publisher->broker = NULL;
     return status;

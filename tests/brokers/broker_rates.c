@@ -193,9 +193,9 @@ static void rates_consume(struct rates_worker *worker, PGconn *connection,
 static void *rates_run_worker(void *arg)
 {
     struct rates_worker *worker = arg;
-    const struct broker_wishes wishes = {.consumer = worker->consumer,
-                                         .prefetch = RATES_PREFETCH,
-                                         .find_position = rates_find_position};
+    const struct broker_open_options open_options = {.consumer = worker->consumer,
+                                                     .prefetch = RATES_PREFETCH,
+                                                     .find_position = rates_find_position};
     char *url = bson_strdup(worker->url);
     PGconn *connection = rates_connect();
     const struct broker_ops *ops = NULL;
@@ -207,7 +207,7 @@ static void *rates_run_worker(void *arg)
     PQclear(PQprepare(connection, "apply", worker->work->statement, 0, NULL));
     CHECK_OK(truce__broker_address_read(url, &query, &address, &error), error);
     CHECK_OK(truce__broker_find(address.scheme, &ops, &error), error);
-    if (CHECK_OK(ops->open(&address, &wishes, &broker, &error), error))
+    if (CHECK_OK(ops->open(&address, &open_options, &broker, &error), error))
         rates_consume(worker, connection, ops, broker);
     ops->close(broker);
     PQfinish(connection);

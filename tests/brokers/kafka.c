@@ -479,7 +479,7 @@ static truce_status find_no_position(void *arg, const char *stream, int32_t part
 /* librdkafka ends the process if the queue of a consumer is served as that of a producer. */
 TEST(messages_are_counted_while_others_wait_in_the_client)
 {
-    const struct broker_wishes wishes = {
+    const struct broker_open_options open_options = {
         .consumer = "counted", .prefetch = 200, .find_position = find_no_position};
     char *url = kafka_url("counted");
     void *module = dlopen(TRUCE_BROKER_MODULE, RTLD_NOW), *symbol, *broker = NULL;
@@ -502,7 +502,7 @@ TEST(messages_are_counted_while_others_wait_in_the_client)
         put("counted", 0, "{}");
     end();
     CHECK_OK(truce__broker_address_read(url, &query, &address, &error), error);
-    REQUIRE(!ops->open(&address, &wishes, &broker, &error));
+    REQUIRE(!ops->open(&address, &open_options, &broker, &error));
     for (int i = 0; i < 600 && !message; i++)
         CHECK_OK(ops->receive(broker, 100, &message, &error), error);
     CHECK_OK(ops->waiting(broker, false, &waiting, &error), error);

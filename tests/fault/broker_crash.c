@@ -236,12 +236,12 @@ TEST(a_consumer_that_acknowledges_first_loses_messages)
 {
     struct broker_rig rig;
     struct broker_message *message = NULL;
-    struct broker_wishes wishes = {0};
+    struct broker_open_options open_options = {0};
     bson_error_t error = {0};
     void *broker;
 
     broker_rig_open(&rig, &stories[0], false);
-    CHECK_OK(fake_broker_ops.open(NULL, &wishes, &broker, &error), error);
+    CHECK_OK(fake_broker_ops.open(NULL, &open_options, &broker, &error), error);
     CHECK_OK(fake_broker_ops.receive(broker, 0, &message, &error), error);
     CHECK_OK(fake_broker_ops.acknowledge(broker, &message, 1, &error), error);
     fake_broker_ops.close(broker); /* it dies here */

@@ -63,23 +63,24 @@ static truce_status fake_call(bson_error_t *error)
 /* Opens a connection. For a log, the caller names the position of each partition; an unknown one is
  * the beginning. */
 static truce_status fake_open(const struct broker_address *address,
-                              const struct broker_wishes *wishes, void **broker,
+                              const struct broker_open_options *open_options, void **broker,
                               bson_error_t *error)
 {
     truce_status status = fake_call(error);
 
     (void)address;
     *broker = NULL;
-    for (int i = 0; i < FAKE_PARTITIONS_MAX && !status && !wishes->publishes && fake_broker.log;
-         i++) {
-        status = wishes->find_position(wishes->arg, "topic", i, &fake_broker.next[i], error);
+    for (int i = 0;
+         i < FAKE_PARTITIONS_MAX && !status && !open_options->publishes && fake_broker.log; i++) {
+        status =
+            open_options->find_position(open_options->arg, "topic", i, &fake_broker.next[i], error);
         if (!status && fake_broker.next[i] < 0)
             fake_broker.next[i] = 0;
         fake_broker.acknowledged[i] = fake_broker.next[i];
     }
     if (status)
         return status;
-    *broker = wishes->publishes ? (void *)&fake_broker.published : (void *)&fake_broker;
+    *broker = open_options->publishes ? (void *)&fake_broker.published : (void *)&fake_broker;
     return TRUCE_OK;
 }
 

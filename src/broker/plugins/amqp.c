@@ -306,10 +306,12 @@ static truce_status amqp_log_in(struct amqp *amqp, const struct broker_address *
 
 /* Checks that the queue exists, sets the prefetch, and subscribes. Reads a stream from the stored
  * position, or from the begin in the URL. */
-static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_wishes *wishes,
+static truce_status amqp_begin_consumer(struct amqp *amqp,
+                                        const struct broker_open_options *open_options,
                                         bson_error_t *error)
 {
-    uint16_t prefetch = wishes->prefetch > UINT16_MAX ? UINT16_MAX : (uint16_t)wishes->prefetch;
+    uint16_t prefetch =
+        open_options->prefetch > UINT16_MAX ? UINT16_MAX : (uint16_t)open_options->prefetch;
     amqp_table_entry_t begin = {.key = amqp_cstring_bytes("x-stream-offset")};
     truce_status status;
 
@@ -327,7 +329,7 @@ static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_w
     if (status)
         return status;
     if (amqp->stream) {
-        status = wishes->find_position(wishes->arg, amqp->queue, 0, &amqp->next, error);
+        status = open_options->find_position(open_options->arg, amqp->queue, 0, &amqp->next, error);
         if (status)
             return status;
         begin.value.kind = amqp->next < 0 ? AMQP_FIELD_KIND_UTF8 : AMQP_FIELD_KIND_I64;
@@ -367,7 +369,7 @@ static void amqp_plugin_close(void *arg)
 /* Opens the connection of a consumer or a publisher. If this fails with IO, asks the server for its
  * protocol (amqp_explain). */
 static truce_status amqp_plugin_open(const struct broker_address *address,
-                                     const struct broker_wishes *wishes, void **broker,
+                                     const struct broker_open_options *open_options, void **broker,
                                      bson_error_t *error)
 {
     struct amqp *amqp = bson_malloc0(sizeof *amqp);
@@ -389,8 +391,8 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
     if (!status)
         status = amqp_log_in(amqp, address, error);
     if (!status)
-        status = wishes->publishes ? amqp_begin_publisher(amqp, error)
-                                   : amqp_begin_consumer(amqp, wishes, error);
+        status = open_options->publishes ? amqp_begin_publisher(amqp, error)
+                                         : amqp_begin_consumer(amqp, open_options, error);
     if (status == TRUCE_IO)
         status = amqp_explain(address, error);
     if (status) {

@@ -35,7 +35,7 @@
 
 struct kafka {
     rd_kafka_t *client;
-    struct broker_wishes wishes;
+    struct broker_open_options open_options;
     char *topic;
     /* The partitions of this consumer, each with the next offset to read, or NULL before an
      * assignment. */
@@ -157,8 +157,8 @@ static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *p
         rd_kafka_topic_partition_t *at = &partitions->elems[i];
         bson_error_t error = {0};
         int64_t next = -1;
-        truce_status status =
-            kafka->wishes.find_position(kafka->wishes.arg, at->topic, at->partition, &next, &error);
+        truce_status status = kafka->open_options.find_position(kafka->open_options.arg, at->topic,
+                                                                at->partition, &next, &error);
 
         if (status)
             kafka_note(kafka, status, error.message);
@@ -249,7 +249,7 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
            kafka_set(conf, "allow.auto.create.topics", "false", error) &&
            kafka_set(conf, "enable.idempotence", "true", error);
     if (good && kafka->is_consumer)
-        good = kafka_set(conf, "group.id", kafka->wishes.consumer, error);
+        good = kafka_set(conf, "group.id", kafka->open_options.consumer, error);
     if (good && address->user)
         good = kafka_set(conf, "security.protocol", "sasl_plaintext", error) &&
                kafka_set(conf, "sasl.mechanism", "PLAIN", error) &&
@@ -420,14 +420,14 @@ static truce_status kafka_make_client(struct kafka *kafka, const struct broker_a
 }
 
 static truce_status kafka_plugin_open(const struct broker_address *address,
-                                      const struct broker_wishes *wishes, void **broker,
+                                      const struct broker_open_options *open_options, void **broker,
                                       bson_error_t *error)
 {
     struct kafka *kafka = bson_malloc0(sizeof *kafka);
     truce_status status = TRUCE_OK;
 
-    kafka->wishes = *wishes;
-    kafka->is_consumer = !wishes->publishes;
+    kafka->open_options = *open_options;
+    kafka->is_consumer = !open_options->publishes;
     kafka->topic = bson_strdup(address->path_count == 1 ? address->path[0] : "");
     if (address->path_count != 1 || !*kafka->topic)
         status = plugin_fail(TRUCE_INVALID, error, "invalid URL: expected kafka://HOST:PORT/TOPIC");
@@ -623,8 +623,8 @@ static truce_status kafka_find_others(struct kafka *kafka, rd_kafka_topic_partit
         rd_kafka_topic_partition_t *at = &others->elems[i];
         int64_t next = -1;
 
-        status = kafka->wishes.find_position(kafka->wishes.arg, kafka->topic, at->partition, &next,
-                                             error);
+        status = kafka->open_options.find_position(kafka->open_options.arg, kafka->topic,
+                                                   at->partition, &next, error);
         if (next > at->offset)
             at->offset = next;
         if (at->offset < 0)
@@ -671,7 +671,7 @@ static truce_status kafka_plugin_waiting(void *arg, bool whole, int64_t *count, 
     *count = kafka->assigned ? 0 : 1; /* Unknown until the group has assigned partitions. */
     if (!kafka->assigned)
         return TRUCE_OK;
-    if (!kafka->wishes.dry_run)
+    if (!kafka->open_options.dry_run)
         kafka_commit_ends(kafka);
     for (int i = 0; i < kafka->assigned->cnt && !status; i++)
         status = kafka_add_waiting(kafka, &kafka->assigned->elems[i], count, error);

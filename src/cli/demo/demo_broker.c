@@ -57,9 +57,9 @@ static truce_status payments_connect(const struct payments *demo, const char *qu
                                            .path = {publishes ? "" : queue},
                                            .path_count = 1,
                                            .query = &query};
-    const struct broker_wishes wishes = {
+    const struct broker_open_options open_options = {
         .publishes = publishes, .consumer = queue, .prefetch = 2 * TAKEN};
-    truce_status status = demo->ops->open(&address, &wishes, broker, error);
+    truce_status status = demo->ops->open(&address, &open_options, broker, error);
 
     bson_destroy(&query);
     return status;
