@@ -38,7 +38,7 @@
 
 #define CLI_ARGUMENTS_MAX 1000
 #define CLI_OPTIONS_MAX   64
-#define CLI_SAID_MAX      4200
+#define CLI_LABEL_MAX     4200
 #define CLI_DURATION_MAX  24
 
 struct cli_option {
@@ -179,7 +179,7 @@ bool cli_duration_read(const char *text, int64_t *ms);
  * `text`. */
 const char *cli_duration_show(int64_t ms, char text[CLI_DURATION_MAX]);
 /* Writes the place of the option, for an error: "--port", or "truce.conf line 3: port". */
-void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size);
+void cli_option_label(const struct cli *cli, const char *name, char *label, size_t size);
 
 /* Reads a date, or 0 if the option was not given. If the value is not a date, prints the error and
  * returns false. */
@@ -243,7 +243,7 @@ int cli_output_end(int code);
 /* Prints "truce: message" (a document with --json) to standard error and returns CLI_USAGE. */
 TRUCE_PRINTF(2, 3) int cli_usage(const struct cli *cli, const char *format, ...);
 /* Does the same with another exit code. */
-TRUCE_PRINTF(3, 4) int cli_say(const struct cli *cli, int code, const char *format, ...);
+TRUCE_PRINTF(3, 4) int cli_message(const struct cli *cli, int code, const char *format, ...);
 /* Prints a note for people, unless --quiet is given: "truce: resumes at line 17". */
 TRUCE_PRINTF(2, 3) void cli_note(const struct cli *cli, const char *format, ...);
 /* Prints the document with --json, else the formatted string ("truce: ..."), to standard error. */

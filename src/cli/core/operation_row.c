@@ -25,7 +25,7 @@
 /* A value of the call, and where it was given: "--keep", or "QUEUE". */
 struct row_text {
     const struct cli *cli;
-    const char *said, *text;
+    const char *label, *text;
 };
 
 /* A number with at least this number of digits is a time in ms. */
@@ -69,23 +69,23 @@ static bool row_append_number(const struct row_text *from, const struct operatio
             from->cli,
             "%s needs a time, for example 2026-12-24T18:00:00Z, or milliseconds since 1970, not "
             "\"%s\"%s",
-            from->said, from->text,
+            from->label, from->text,
             from->text[0] && !from->text[strspn(from->text, "0123456789")]
                 ? ", which is probably in seconds"
                 : "");
     else if (unit == ROW_DURATION && !read)
         cli_usage(from->cli,
                   "%s needs a duration, for example 500ms, 90s, 5m, 24h, or 7d, not \"%s\"",
-                  from->said, from->text);
+                  from->label, from->text);
     else if (unit == ROW_DURATION)
-        cli_usage(from->cli, "%s needs a duration from %s to %s, not \"%s\"", from->said,
+        cli_usage(from->cli, "%s needs a duration from %s to %s, not \"%s\"", from->label,
                   cli_duration_show(field->least, least), cli_duration_show(field->most, most),
                   from->text);
     else if (bounded)
-        cli_usage(from->cli, "%s needs a number from %lld to %lld, not \"%s\"", from->said,
+        cli_usage(from->cli, "%s needs a number from %lld to %lld, not \"%s\"", from->label,
                   (long long)field->least, (long long)field->most, from->text);
     else
-        cli_usage(from->cli, "%s needs a number, not \"%s\"", from->said, from->text);
+        cli_usage(from->cli, "%s needs a number, not \"%s\"", from->label, from->text);
     return false;
 }
 
@@ -94,7 +94,7 @@ static bool row_append_id(const struct row_text *from, const char *key, bson_t *
     bson_oid_t id;
 
     if (!bson_oid_is_valid(from->text, strlen(from->text))) {
-        cli_usage(from->cli, "%s needs 24 hexadecimal digits, not \"%s\"", from->said, from->text);
+        cli_usage(from->cli, "%s needs 24 hexadecimal digits, not \"%s\"", from->label, from->text);
         return false;
     }
     bson_oid_init_from_string(&id, from->text);
@@ -108,11 +108,11 @@ static bool row_append_document(const struct row_text *from, enum field_type typ
 {
     bool is_array = false;
     bson_t document;
-    bool good = cli_document_or_array(from->cli, from->text, from->said, &document,
+    bool good = cli_document_or_array(from->cli, from->text, from->label, &document,
                                       type == FIELD_DOCUMENT ? NULL : &is_array);
 
     if (good && type == FIELD_ARRAY && !is_array) {
-        cli_usage(from->cli, "%s needs an array, not \"%s\"", from->said, from->text);
+        cli_usage(from->cli, "%s needs an array, not \"%s\"", from->label, from->text);
         good = false;
     }
     if (good)
@@ -138,7 +138,7 @@ static bool row_is_json(const char *text)
     return *end == '\0';
 }
 
-bool cli_row_append_value(const struct cli *cli, const char *said, const char *text,
+bool cli_row_append_value(const struct cli *cli, const char *label, const char *text,
                           const char *key, bson_t *to)
 {
     struct json_reader reader = {.typed = true};
@@ -160,7 +160,7 @@ bool cli_row_append_value(const struct cli *cli, const char *said, const char *t
            bson_count_keys(&read) == 1 && bson_iter_init_find(&at, &read, "v") &&
            bson_append_iter(to, key, -1, &at);
     if (!good)
-        cli_usage(cli, "%s must be a value of Extended JSON or a word, not \"%s\"", said, text);
+        cli_usage(cli, "%s must be a value of Extended JSON or a word, not \"%s\"", label, text);
     truce__json_reader_release(&reader);
     bson_free(wrapped);
     return good;
@@ -179,7 +179,7 @@ static bool row_check_word(const struct row_text *from, const char *const *words
         truce__buffer_append_text(&all, *at);
     }
     truce__buffer_append_byte(&all, 0);
-    cli_usage(from->cli, "%s must be %s, not \"%s\"", from->said, (const char *)all.bytes,
+    cli_usage(from->cli, "%s must be %s, not \"%s\"", from->label, (const char *)all.bytes,
               from->text);
     truce__buffer_release(&all);
     return false;
@@ -207,7 +207,7 @@ static bool row_append(const struct row_text *from, const struct operation_field
         return row_append_document(from, type, key, to);
     case FIELD_VALUE:
     case FIELD_HINT:
-        return cli_row_append_value(from->cli, from->said, from->text, key, to);
+        return cli_row_append_value(from->cli, from->label, from->text, key, to);
     case FIELD_FLAG:
     case FIELD_PLAIN:
     case FIELD_IGNORED:
@@ -244,29 +244,29 @@ static const char *row_argument(const struct row_call *call, const char *field)
 }
 
 static void row_write_argument(const struct row_call *call, const char *field,
-                               char said[ROW_NAME_MAX])
+                               char label[ROW_NAME_MAX])
 {
     const char *word = "";
 
     (void)cli_row_find_argument(call->cli->command, call->row, field, &word);
-    snprintf(said, ROW_NAME_MAX, "%.*s", (int)strcspn(word, "]. "), word);
+    snprintf(label, ROW_NAME_MAX, "%.*s", (int)strcspn(word, "]. "), word);
 }
 
 static bool row_append_argument(struct row_call *call, const struct operation_field *field,
                                 const char *text)
 {
-    char said[ROW_NAME_MAX];
-    struct row_text from = {call->cli, said, text};
+    char label[ROW_NAME_MAX];
+    struct row_text from = {call->cli, label, text};
 
-    row_write_argument(call, field->field.name, said);
+    row_write_argument(call, field->field.name, label);
     return row_append(&from, field, field->field.type, field->field.name, &call->request);
 }
 
 /* Appends an array: one JSON array, or an element for each time that the option is given. */
 static bool row_append_array(struct row_call *call, const struct operation_field *field,
-                             const char *option, const char *said)
+                             const char *option, const char *label)
 {
-    struct row_text from = {call->cli, said, cli_texts(call->cli, option, 0)};
+    struct row_text from = {call->cli, label, cli_texts(call->cli, option, 0)};
     bson_t array;
     bool good = true;
 
@@ -286,8 +286,8 @@ static bool row_append_array(struct row_call *call, const struct operation_field
 /* Appends the option of the field if the call gives it. */
 static bool row_append_option(struct row_call *call, const struct operation_field *field)
 {
-    char option[ROW_NAME_MAX], said[CLI_SAID_MAX];
-    struct row_text from = {call->cli, said, NULL};
+    char option[ROW_NAME_MAX], label[CLI_LABEL_MAX];
+    struct row_text from = {call->cli, label, NULL};
     struct operation_field unlimited;
 
     cli_row_option(call->row, field, option);
@@ -300,9 +300,9 @@ static bool row_append_option(struct row_call *call, const struct operation_fiel
     if (!cli_flag(call->cli, option))
         return true;
     from.text = cli_text(call->cli, option);
-    cli_option_said(call->cli, option, said, sizeof said);
+    cli_option_label(call->cli, option, label, sizeof label);
     if (field->field.type == FIELD_ARRAY)
-        return row_append_array(call, field, option, said);
+        return row_append_array(call, field, option, label);
     return row_append(&from, field, field->field.type, field->field.name, &call->request);
 }
 
@@ -325,8 +325,8 @@ static bool row_append_target(struct row_call *call)
     const struct operation_row *row = call->operation;
     const char *text = row->target ? row_argument(call, row->target) : NULL;
     struct operation_field field = {{row->name, FIELD_TEXT, 0}};
-    char said[ROW_NAME_MAX];
-    struct row_text from = {call->cli, said, text};
+    char label[ROW_NAME_MAX];
+    struct row_text from = {call->cli, label, text};
     bson_iter_t at;
     bson_t example;
 
@@ -341,7 +341,7 @@ static bool row_append_target(struct row_call *call)
                            : BSON_ITER_HOLDS_DOCUMENT(&at) ? FIELD_DOCUMENT
                                                            : FIELD_TEXT;
     bson_destroy(&example);
-    row_write_argument(call, row->target, said);
+    row_write_argument(call, row->target, label);
     return row_append(&from, &field, field.field.type, row->name, &call->request);
 }
 
@@ -488,11 +488,11 @@ static bool row_print(const struct row_call *call, const bson_t *document)
 
     if (call->row->print && (!cli->json || call->row->prints_json))
         return call->row->print(cli, document);
-    if (!call->row->say)
+    if (!call->row->format)
         return cli_print(document, JSON_RELAXED);
-    if (!call->row->say[0] && !cli->json)
+    if (!call->row->format[0] && !cli->json)
         return true;
-    text = row_fill(call, call->row->say, document);
+    text = row_fill(call, call->row->format, document);
     good = cli_answer(cli, document, "%s", text);
     bson_free(text);
     return good;
@@ -659,7 +659,7 @@ int cli_row_send_found(struct cli *cli, const bson_t *request, bson_t *reply)
     int code = cli_row_send(cli, request, reply);
 
     if (!code && row_found_nothing(reply))
-        code = cli_say(cli, CLI_NO, "%s", truce__field_text(reply, "reason"));
+        code = cli_message(cli, CLI_NO, "%s", truce__field_text(reply, "reason"));
     return code;
 }
 
@@ -668,7 +668,7 @@ static int row_not_found(struct row_call *call, const bson_t *reply)
     const char *reason = truce__field_text(reply, "reason");
     char *text = call->row->none ? row_fill(call, call->row->none, reply)
                                  : bson_strdup(*reason ? reason : "not found");
-    int code = cli_say(call->cli, CLI_NO, "%s", text);
+    int code = cli_message(call->cli, CLI_NO, "%s", text);
 
     bson_free(text);
     return code;

@@ -35,7 +35,7 @@ struct cli_row {
      * {versions version versions} a count of the reply with its noun. For a list, it is the line of
      * an element, and {time} is an element of `times` that is not a document. NULL means JSON, and
      * "" means no output. */
-    const char *say;
+    const char *format;
     /* The message for "not found". NULL means the reason in the reply. */
     const char *none;
     /* The document of the reply that the command prints. NULL means the reply. */
@@ -58,7 +58,7 @@ struct cli_row {
     bool limits;
     /* Returns whether the reply is a negative result (exit code 1). "Not found" always is. */
     bool (*negative)(const bson_t *reply);
-    /* Prints the reply, or an element of the list, for people. NULL means that `say` is used. */
+    /* Prints the reply, or an element of the list, for people. NULL means that `format` is used. */
     bool (*print)(struct cli *cli, const bson_t *reply);
     /* `print` is also used with --json. */
     bool prints_json;
@@ -109,8 +109,8 @@ const struct cli_option *cli_command_options(const struct cli_command *command);
 const char *const *cli_row_words(const struct cli_command *command, const char *name);
 
 /* Appends a value: Extended JSON, 24 hexadecimal digits, or a word. If the text is bad, prints the
- * error and returns false. `said` names it. */
-bool cli_row_append_value(const struct cli *cli, const char *said, const char *text,
+ * error and returns false. `label` names it. */
+bool cli_row_append_value(const struct cli *cli, const char *label, const char *text,
                           const char *key, bson_t *to);
 
 #endif

@@ -96,24 +96,24 @@ static bool options_read_number(const struct cli *cli, const char *text, const c
     return false;
 }
 
-void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size)
+void cli_option_label(const struct cli *cli, const char *name, char *label, size_t size)
 {
     int at = given_at(cli, name, -1);
 
     if (at >= 0 && cli->given[at].line)
-        snprintf(said, size, "%s line %d: %s", cli->config_path, cli->given[at].line, name);
+        snprintf(label, size, "%s line %d: %s", cli->config_path, cli->given[at].line, name);
     else
-        snprintf(said, size, "--%s", name);
+        snprintf(label, size, "--%s", name);
 }
 
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number)
 {
     const char *text = cli_text(cli, name);
-    char what[CLI_SAID_MAX];
+    char what[CLI_LABEL_MAX];
 
     *number = otherwise;
-    cli_option_said(cli, name, what, sizeof what);
+    cli_option_label(cli, name, what, sizeof what);
     return !text || options_read_number(cli, text, what, least, most, number);
 }
 
@@ -162,16 +162,16 @@ bool cli_duration(const struct cli *cli, const char *name, int64_t least_ms, int
                   int64_t otherwise_ms, int64_t *ms)
 {
     const char *text = cli_text(cli, name);
-    char said[CLI_SAID_MAX], least[CLI_DURATION_MAX], most[CLI_DURATION_MAX];
+    char label[CLI_LABEL_MAX], least[CLI_DURATION_MAX], most[CLI_DURATION_MAX];
 
     *ms = otherwise_ms;
     if (!text || (cli_duration_read(text, ms) && *ms >= least_ms && *ms <= most_ms))
         return true;
-    cli_option_said(cli, name, said, sizeof said);
+    cli_option_label(cli, name, label, sizeof label);
     cli_usage(cli,
               "%s needs a duration from %s to %s, for example 500ms, 90s, 5m, 24h, or 7d, not "
               "\"%s\"",
-              said, cli_duration_show(least_ms, least), cli_duration_show(most_ms, most), text);
+              label, cli_duration_show(least_ms, least), cli_duration_show(most_ms, most), text);
     return false;
 }
 

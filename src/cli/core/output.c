@@ -191,7 +191,7 @@ static void print_error(const struct cli *cli, const char *status, const bson_er
     bson_destroy(&document);
 }
 
-static void output_say(const struct cli *cli, int code, const char *format, va_list arguments)
+static void output_message(const struct cli *cli, int code, const char *format, va_list arguments)
 {
     char message[2000];
 
@@ -204,17 +204,17 @@ int cli_usage(const struct cli *cli, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    output_say(cli, CLI_USAGE, format, arguments);
+    output_message(cli, CLI_USAGE, format, arguments);
     va_end(arguments);
     return CLI_USAGE;
 }
 
-int cli_say(const struct cli *cli, int code, const char *format, ...)
+int cli_message(const struct cli *cli, int code, const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    output_say(cli, code, format, arguments);
+    output_message(cli, code, format, arguments);
     va_end(arguments);
     return code;
 }

@@ -325,8 +325,8 @@ static int import_save_progress(struct import *import, const struct entry *last)
     import->offset = last->end;
     import->line = last->line;
     if (!result.matched)
-        return cli_say(import->cli, CLI_NO, "another process is importing %s into %s", import->path,
-                       import->collection);
+        return cli_message(import->cli, CLI_NO, "another process is importing %s into %s",
+                           import->path, import->collection);
     return CLI_DONE;
 }
 

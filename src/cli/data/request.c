@@ -34,7 +34,7 @@ static const struct cli_command cli_request_add = {
             "the handler (truce request run NAME, or a handler in C). INPUT is a document.",
     .example = "truce request add order-17 ship '{order: 17}'",
     .store = CLI_STORE_WRITE,
-    .row = &(const struct cli_row){.name = "truceRequest", .say = "added {key}"},
+    .row = &(const struct cli_row){.name = "truceRequest", .format = "added {key}"},
     .run = cli_row_run,
 };
 

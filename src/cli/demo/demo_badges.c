@@ -277,8 +277,8 @@ int demo_badges(struct cli *cli)
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (demo.tally == MAP_FAILED)
-        return cli_say(cli, CLI_FAILED, "cannot share memory with the demo's processes: %s",
-                       strerror(errno));
+        return cli_message(cli, CLI_FAILED, "cannot share memory with the demo's processes: %s",
+                           strerror(errno));
     code = demo_stage_begin(&demo.stage, cli, "badges", NULL);
     if (!code) {
         code = badges_report(&demo);

@@ -16,8 +16,8 @@ static int make_directory(struct demo_stage *stage, const char *story)
     snprintf(stage->directory, sizeof stage->directory, "%.40s/truce-demo-XXXXXX",
              base && strlen(base) < 40 ? base : "/tmp");
     if (!mkdtemp(stage->directory))
-        return cli_say(stage->cli, CLI_FAILED, "cannot create a directory in %s: %s",
-                       base ? base : "/tmp", strerror(errno));
+        return cli_message(stage->cli, CLI_FAILED, "cannot create a directory in %s: %s",
+                           base ? base : "/tmp", strerror(errno));
     snprintf(stage->own, sizeof stage->own, "file:%s/%.20s.truce", stage->directory, story);
     stage->uri = stage->own;
     return CLI_DONE;
@@ -75,16 +75,16 @@ static int take_store(struct demo_stage *stage, const char *story)
     if (status)
         return cli_error(cli, NULL, status, &error);
     if (counting.there)
-        return cli_say(
+        return cli_message(
             cli, CLI_NO,
             "the store already has a collection %s, which the demo would change; drop it "
             "first: truce collections drop %s",
             stage->collection, stage->collection);
     if (counting.others && !stage->collection)
-        return cli_say(cli, CLI_NO,
-                       "the story %s needs an empty store: give it one of its own, such "
-                       "as mongodb://HOST/truce_demo",
-                       story);
+        return cli_message(cli, CLI_NO,
+                           "the story %s needs an empty store: give it one of its own, such "
+                           "as mongodb://HOST/truce_demo",
+                           story);
     stage->all = !counting.others;
     return CLI_DONE;
 }

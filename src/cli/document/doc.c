@@ -178,20 +178,21 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
     int code = CLI_DONE;
 
     if (!set_time(path, 0))
-        return cli_say(cli, CLI_FAILED, "cannot write %s: %s", path, strerror(errno));
+        return cli_message(cli, CLI_FAILED, "cannot write %s: %s", path, strerror(errno));
     if (!run_editor(path))
-        return cli_say(cli, CLI_FAILED, "the editor (VISUAL or EDITOR) failed: nothing was saved");
+        return cli_message(cli, CLI_FAILED,
+                           "the editor (VISUAL or EDITOR) failed: nothing was saved");
     if (is_unsaved(path))
-        return cli_say(cli, CLI_NO,
-                       "the editor did not save the file: nothing was saved or resolved");
+        return cli_message(cli, CLI_NO,
+                           "the editor did not save the file: nothing was saved or resolved");
     text = edit_read_file(path);
     if (!text)
-        return cli_say(cli, CLI_FAILED, "cannot read the edited file %s", path);
+        return cli_message(cli, CLI_FAILED, "cannot read the edited file %s", path);
     blank_comments(text);
     if (!text[strspn(text, " \t\r\n")])
-        code = cli_say(cli, CLI_NO, "the edited document is empty: nothing was saved");
+        code = cli_message(cli, CLI_NO, "the edited document is empty: nothing was saved");
     else if (has_markers(text))
-        code = cli_say(
+        code = cli_message(
             cli, CLI_NO,
             "the document still has conflict markers (<<<<<<< mine): nothing was saved; edit it "
             "again and remove them");
@@ -220,13 +221,13 @@ static int cli_edit(struct cli *cli, const bson_t *document, const char *head, b
     snprintf(path, sizeof path, "%.100s/truce-doc-XXXXXX.json", base ? base : "/tmp");
     descriptor = mkstemps(path, 5);
     if (descriptor < 0)
-        return cli_say(cli, CLI_FAILED, "cannot create the file %s", path);
+        return cli_message(cli, CLI_FAILED, "cannot create the file %s", path);
     edit_append(&text, head);
     cli_pretty(&text, document, false, JSON_RELAXED);
     if (write_file(descriptor, &text) && !close(descriptor))
         code = edit_file(cli, path, document, edited);
     else
-        code = cli_say(cli, CLI_FAILED, "cannot write %s", path);
+        code = cli_message(cli, CLI_FAILED, "cannot write %s", path);
     unlink(path);
     truce__buffer_release(&text);
     return code;
@@ -426,8 +427,8 @@ static bool doc_merge_revisions(const struct cli *cli, const truce_revision *rev
 
     if (!truce__value_subdocument(entry, "mine", &mine)) {
         bson_init(made);
-        return cli_say(cli, CLI_FAILED,
-                       "the stored conflict is damaged: it has no document \"mine\"") < 0;
+        return cli_message(cli, CLI_FAILED,
+                           "the stored conflict is damaged: it has no document \"mine\"") < 0;
     }
     options.rules = truce__revision_entry_rules(revision, entry, &kept);
     if (truce__value_subdocument(entry, "base", &base) &&

@@ -158,7 +158,7 @@ static const struct cli_command cli_item_index = {
             "created for each --key, or a wildcard index over the whole map.",
     .example = "truce item index employees since -f badges -i type",
     .store = CLI_STORE_WRITE,
-    .row = &(const struct cli_row){.name = "truceItemIndex", .say = ""},
+    .row = &(const struct cli_row){.name = "truceItemIndex", .format = ""},
     .run = cli_row_run,
 };
 

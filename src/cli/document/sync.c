@@ -35,7 +35,8 @@ static const struct cli_command cli_sync_declare = {
         &(const struct cli_row){
             .name = "truceSyncDeclare",
             .named = "NAME rule COPY dependent FIELDS copies",
-            .say = "declared {rule}; to update existing documents, run `truce sync repair {rule}`"},
+            .format =
+                "declared {rule}; to update existing documents, run `truce sync repair {rule}`"},
     .run = cli_row_run,
 };
 
@@ -48,7 +49,7 @@ static const struct cli_command cli_sync_drop = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceSyncDrop",
                                    .named = "NAME rule",
-                                   .say = "dropped {rule}",
+                                   .format = "dropped {rule}",
                                    .none = NO_RULE},
     .run = cli_row_run,
 };
@@ -133,9 +134,10 @@ static bool sync_print_run(struct cli *cli, const bson_t *reply)
         bson_t one;
 
         truce__value_bson(failures.value, &one);
-        cli_say(cli, CLI_FAILED, "%s {_id: %s}: %s", truce__field_text(&one, "collection"),
-                truce__value_show(truce__value_field(failures.value, "id", 2), shown, sizeof shown),
-                truce__field_text(&one, "failure"));
+        cli_message(
+            cli, CLI_FAILED, "%s {_id: %s}: %s", truce__field_text(&one, "collection"),
+            truce__value_show(truce__value_field(failures.value, "id", 2), shown, sizeof shown),
+            truce__field_text(&one, "failure"));
     }
     return cli_put("%s reconciled, %s written%s\n",
                    PLURAL(truce__field_number(reply, "settled"), "document", "documents"),

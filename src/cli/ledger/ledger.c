@@ -72,7 +72,7 @@ static const struct cli_command cli_ledger_currency = {
     .store = CLI_STORE_WRITE,
     .row =
         &(const struct cli_row){
-            .name = "truceLedgerOpen", .named = "CODE currency", .fields = "slots", .say = ""},
+            .name = "truceLedgerOpen", .named = "CODE currency", .fields = "slots", .format = ""},
     .run = cli_row_run,
 };
 
@@ -122,10 +122,10 @@ static int ledger_run_open(struct cli *cli)
     if (!code && !strcmp(truce__field_text(&reply, "status"), "not found")) {
         const char *reason = truce__field_text(&reply, "reason"), *remedy = strstr(reason, ": ");
 
-        code = cli_say(cli, CLI_NO,
-                       "%.*s; first declare the currency: truce ledger currency %s %s DIGITS",
-                       (int)(remedy ? (size_t)(remedy - reason) : strlen(reason)), reason,
-                       cli->arguments[0], currency);
+        code = cli_message(cli, CLI_NO,
+                           "%.*s; first declare the currency: truce ledger currency %s %s DIGITS",
+                           (int)(remedy ? (size_t)(remedy - reason) : strlen(reason)), reason,
+                           cli->arguments[0], currency);
     }
     if (!code)
         code = ledger_set_rules(cli, (int)truce__field_number(&reply, "digits"));
@@ -154,7 +154,7 @@ static const struct cli_command cli_ledger_open = {
     .store = CLI_STORE_WRITE,
     .row = &(const struct cli_row){.name = "truceLedgerOpen",
                                    .fields = "currency debitOnly creditOnly",
-                                   .say = ""},
+                                   .format = ""},
     .run = ledger_run_open,
 };
 
@@ -178,7 +178,7 @@ static const struct cli_command cli_ledger_rules = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceLedgerRules",
                                    .fields = "debitOnly creditOnly closed",
-                                   .say = ""},
+                                   .format = ""},
     .run = rules_run,
 };
 

@@ -105,9 +105,9 @@ static int report_print_none(struct cli *cli)
     bson_destroy(&found);
     bson_destroy(filter);
     if (status == TRUCE_NOT_FOUND)
-        return cli_say(cli, CLI_NO, "the ledger \"%s\" does not exist", ledger);
+        return cli_message(cli, CLI_NO, "the ledger \"%s\" does not exist", ledger);
     if (prefix)
-        return cli_say(
+        return cli_message(
             cli, CLI_NO,
             "ledger \"%s\" has no entries in the account \"%s\", or in accounts below it", ledger,
             prefix);

@@ -68,7 +68,7 @@ static const struct cli_command cli_transfer_resume = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceTransferResume",
                                    .named = "BOOK collection",
-                                   .say = "{state}"},
+                                   .format = "{state}"},
     .run = cli_row_run,
 };
 
@@ -81,7 +81,7 @@ static const struct cli_command cli_transfer_cancel = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceTransferCancel",
                                    .named = "BOOK collection",
-                                   .say = "{state}"},
+                                   .format = "{state}"},
     .run = cli_row_run,
 };
 

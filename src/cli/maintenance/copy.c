@@ -118,8 +118,8 @@ static int copy_refuse_name(const struct copying *copying, const bson_error_t *e
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
             truce__nearest_word_offer(&guess, bson_iter_utf8(&name, NULL));
     }
-    code = guess.best ? cli_say(copying->cli, CLI_NO, "%s%s", error->message,
-                                truce__nearest_word_hint(&guess, hint))
+    code = guess.best ? cli_message(copying->cli, CLI_NO, "%s%s", error->message,
+                                    truce__nearest_word_hint(&guess, hint))
                       : cli_error(copying->cli, NULL, TRUCE_NOT_FOUND, error);
     bson_destroy(&collections);
     return code;
@@ -278,7 +278,7 @@ static int copy_refuse(const struct copying *copying, truce_status status,
     const struct cli *cli = copying->cli;
 
     if (status == TRUCE_CONFLICT && report->open)
-        return cli_say(
+        return cli_message(
             cli, CLI_NO,
             "%s: end the writers, then complete commits of "
             "dead processes with `truce sweep --store %s` (--live copies them unchanged)",
@@ -286,10 +286,11 @@ static int copy_refuse(const struct copying *copying, truce_status status,
     if (status == TRUCE_NOT_FOUND && copying->options.collections)
         return copy_refuse_name(copying, error);
     if (status == TRUCE_CONFLICT && !strstr(error->message, "another process"))
-        return cli_say(cli, CLI_NO,
-                       "%s: --merge adds to it, --replace makes it equal to FROM, --dry-run prints "
-                       "what differs",
-                       error->message);
+        return cli_message(
+            cli, CLI_NO,
+            "%s: --merge adds to it, --replace makes it equal to FROM, --dry-run prints "
+            "what differs",
+            error->message);
     return cli_error(cli, NULL, status, error);
 }
 

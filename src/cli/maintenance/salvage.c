@@ -102,7 +102,7 @@ static int check_arguments(struct cli *cli, const char *from)
     if (cli->uri_given)
         return cli_usage(cli, "truce salvage takes both stores as arguments, not --store");
     if (stat(from, &one))
-        return cli_say(cli, CLI_FAILED, "cannot read \"%s\": %s", from, strerror(errno));
+        return cli_message(cli, CLI_FAILED, "cannot read \"%s\": %s", from, strerror(errno));
     if (!stat(to, &two) && one.st_ino == two.st_ino && one.st_dev == two.st_dev)
         return cli_usage(cli, "FROM and TO are the same file (%s)", from);
     return CLI_DONE;

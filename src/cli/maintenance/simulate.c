@@ -72,8 +72,8 @@ static bool simulate_seed(struct cli *cli, enum sim_subject subject, uint64_t se
                         &result);
         if (result.violation) {
             truce__sim_shrink((enum sim_subject)of, seed, stdout, &result);
-            cli_say(cli, CLI_NO, "seed %lld of %s: %s (%s)", (long long)seed,
-                    truce__sim_subjects[of], result.violation, result.detail);
+            cli_message(cli, CLI_NO, "seed %lld of %s: %s (%s)", (long long)seed,
+                        truce__sim_subjects[of], result.violation, result.detail);
             return false;
         }
         simulate_add(sum, &result);

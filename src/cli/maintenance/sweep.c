@@ -45,7 +45,7 @@ static void sweep_take_reply(const struct cli *cli, const bson_t *reply, int64_t
 
         truce__value_bson(findings.value, &finding);
         text = bson_as_relaxed_extended_json(&finding, NULL);
-        cli_say(cli, CLI_FAILED, "could not be repaired: %s", text ? text : "");
+        cli_message(cli, CLI_FAILED, "could not be repaired: %s", text ? text : "");
         bson_free(text);
     }
 }

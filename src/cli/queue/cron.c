@@ -65,14 +65,14 @@ static const struct cli_command cli_cron_next = {
     .example = "truce cron next '30 2 * * *' --zone Europe/Berlin --after 2026-03-28T12:00:00Z\n"
                "truce cron next '0 9 * * MON-FRI' -n 3",
     .store = CLI_STORE_NONE,
-    .row = &(const struct cli_row){.name = "truceCronNext", .list = "times", .say = "{time}"},
+    .row = &(const struct cli_row){.name = "truceCronNext", .list = "times", .format = "{time}"},
     .run = cron_run_times,
 };
 
-#define CRON_ACTION(action, said)                                                                  \
+#define CRON_ACTION(action, done)                                                                  \
     &(const struct cli_row)                                                                        \
     {                                                                                              \
-        .name = "truceCron", .set = "{action: '" action "'}", .say = said " {cron}"                \
+        .name = "truceCron", .set = "{action: '" action "'}", .format = done " {cron}"             \
     }
 
 static const struct cli_command cli_cron_pause = {

@@ -23,7 +23,7 @@ static const struct cli_command cli_queue_add = {
     .store = CLI_STORE_WRITE,
     .row = &(const struct cli_row){.name = "truceEnqueue",
                                    .fields = "!payloads id",
-                                   .say = "{added} {id}"},
+                                   .format = "{added} {id}"},
     .run = cli_row_run,
 };
 
@@ -251,10 +251,11 @@ static const struct cli_command cli_queue_show = {
 
 /* ---- jobs by their ids ----------------------------------------------------------------------- */
 
-#define JOB_ACTION(action, said)                                                                   \
+#define JOB_ACTION(action, done)                                                                   \
     &(const struct cli_row)                                                                        \
     {                                                                                              \
-        .name = "truceQueue", .set = "{action: '" action "'}", .fields = "", .say = said " {id}"   \
+        .name = "truceQueue", .set = "{action: '" action "'}", .fields = "",                       \
+        .format = done " {id}"                                                                     \
     }
 
 static const struct cli_command cli_queue_cancel = {
@@ -368,7 +369,7 @@ static const struct cli_command cli_queue_pause = {
     .row = &(const struct cli_row){.name = "truceQueue",
                                    .set = "{action: 'pause'}",
                                    .fields = "",
-                                   .say = "paused {queue}"},
+                                   .format = "paused {queue}"},
     .run = queue_run_settings,
 };
 
@@ -382,7 +383,7 @@ static const struct cli_command cli_queue_resume = {
     .row = &(const struct cli_row){.name = "truceQueue",
                                    .set = "{action: 'resume'}",
                                    .fields = "",
-                                   .say = "resumed {queue}"},
+                                   .format = "resumed {queue}"},
     .run = queue_run_settings,
 };
 
@@ -397,7 +398,7 @@ static const struct cli_command cli_queue_limit = {
     .example = "truce queue limit mail --running 5 --rate 100 --per 1m\n"
                "truce queue limit mail --running 2 --pool smtp",
     .store = CLI_STORE_WRITE,
-    .row = &(const struct cli_row){.name = "truceQueueLimit", .say = "limited {queue}"},
+    .row = &(const struct cli_row){.name = "truceQueueLimit", .format = "limited {queue}"},
     .run = queue_run_settings,
 };
 

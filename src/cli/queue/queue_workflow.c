@@ -386,7 +386,7 @@ static const struct cli_command cli_queue_flow = {
     .store = CLI_STORE_NONE,
     .row =
         &(const struct cli_row){
-            .name = "truceFlow", .fields = "", .list = "jobs", .say = "{name} {id}"},
+            .name = "truceFlow", .fields = "", .list = "jobs", .format = "{name} {id}"},
     .run = run_flow,
 };
 
@@ -418,7 +418,7 @@ static const struct cli_command cli_queue_signal = {
     .example = "id=$(truce queue add orders '{order: 7}' | cut -d' ' -f2)\n"
                "truce queue signal $id paid '{sum: 12}'",
     .store = CLI_STORE_CHANGE,
-    .row = &(const struct cli_row){.name = "truceSignal", .say = "signalled {name}"},
+    .row = &(const struct cli_row){.name = "truceSignal", .format = "signalled {name}"},
     .run = cli_row_run,
 };
 

@@ -724,8 +724,8 @@ static void start_child(struct program_run *run)
     }
     failed = work_child_start(&run->child, run->work);
     if (failed)
-        work_stop(run->work, cli_say(cli, CLI_USAGE, "cannot run %s: %s", cli_text(cli, "exec"),
-                                     strerror(failed)));
+        work_stop(run->work, cli_message(cli, CLI_USAGE, "cannot run %s: %s", cli_text(cli, "exec"),
+                                         strerror(failed)));
 }
 
 static int work_open_pause_of(const struct program_run *run)

@@ -770,8 +770,8 @@ static void program_do_job(struct work *work, const struct work_job *at)
     if (failed) {
         if (work_snooze(work, at, 0, &ignored))
             cli_note(work->cli, "the job is released when its lease ends: %s", ignored.message);
-        work_stop(work, cli_say(work->cli, CLI_USAGE, "cannot run %s: %s",
-                                cli_text(work->cli, "exec"), strerror(failed)));
+        work_stop(work, cli_message(work->cli, CLI_USAGE, "cannot run %s: %s",
+                                    cli_text(work->cli, "exec"), strerror(failed)));
         bson_destroy(at->job);
     } else {
         wait_for_it(&attempt);

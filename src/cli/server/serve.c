@@ -149,7 +149,7 @@ static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent
     if (parent->file < 0 && kill(parent->id, 0) && errno == ESRCH)
         return cli_usage(cli, "--parent %d: the process does not exist", (int)parent->id);
     if (pthread_create(&thread, NULL, serve_watch_parent, parent))
-        return cli_say(
+        return cli_message(
             cli, CLI_FAILED,
             "cannot start a thread for --parent: the system has no memory or no threads left");
     pthread_detach(thread);
@@ -182,7 +182,7 @@ static void serve_log_store(truce_log_level level, const char *message, void *ar
 
 static int serve_refused(const struct cli *cli, truce_status status, const bson_error_t *error)
 {
-    char position[CLI_SAID_MAX];
+    char position[CLI_LABEL_MAX];
 
     return cli_error(cli, cli_config_position(cli, error->message, position, sizeof position),
                      status, error);
@@ -226,15 +226,15 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
 static int open_log_file(struct cli *cli, const char *store, struct log *log)
 {
     const char *path = cli_text(cli, "log-file"), *how = cli_text(cli, "log-rotate");
-    char said[CLI_SAID_MAX];
+    char label[CLI_LABEL_MAX];
     bson_error_t error;
     truce_status status;
 
-    cli_option_said(cli, "log-rotate", said, sizeof said);
+    cli_option_label(cli, "log-rotate", label, sizeof label);
     if (how && strcmp(how, "rename") != 0 && strcmp(how, "reopen") != 0)
-        return cli_usage(cli, "%s must be rename or reopen, not \"%s\"", said, how);
+        return cli_usage(cli, "%s must be rename or reopen, not \"%s\"", label, how);
     if (how && !path)
-        return cli_usage(cli, "%s needs --log-file", said);
+        return cli_usage(cli, "%s needs --log-file", label);
     if (!path)
         return CLI_DONE;
     status = cli_output_check(cli, path, store, &error);
@@ -248,11 +248,11 @@ static int open_log_file(struct cli *cli, const char *store, struct log *log)
 static int serve_open_log(struct cli *cli, const char *store, struct log **log)
 {
     const char *form = cli_text(cli, "log");
-    char said[CLI_SAID_MAX];
+    char label[CLI_LABEL_MAX];
 
-    cli_option_said(cli, "log", said, sizeof said);
+    cli_option_label(cli, "log", label, sizeof label);
     if (form && strcmp(form, "text") != 0 && strcmp(form, "json") != 0)
-        return cli_usage(cli, "%s must be text or json, not \"%s\"", said, form);
+        return cli_usage(cli, "%s must be text or json, not \"%s\"", label, form);
     cli->json = cli->json || (form && !strcmp(form, "json"));
     *log = log_new(&(struct log_options){.file = STDERR_FILENO,
                                          .json = form ? !strcmp(form, "json") : cli->json,
@@ -264,18 +264,18 @@ static int serve_open_log(struct cli *cli, const char *store, struct log **log)
 static bool serve_socket_mode(const struct cli *cli, unsigned *mode)
 {
     const char *text = cli_text(cli, "socket-mode");
-    char said[CLI_SAID_MAX], *end;
+    char label[CLI_LABEL_MAX], *end;
 
     *mode = 0;
     if (!text)
         return true;
-    cli_option_said(cli, "socket-mode", said, sizeof said);
+    cli_option_label(cli, "socket-mode", label, sizeof label);
     *mode = (unsigned)strtoul(text, &end, 8);
     if (*text < '0' || *text > '7' || *end || !*mode || *mode > 0777)
         cli_usage(cli, "%s must be an octal number from 1 to 777, for example 0660, not \"%s\"",
-                  said, text);
+                  label, text);
     else if (!cli_text(cli, "socket"))
-        cli_usage(cli, "%s needs --socket", said);
+        cli_usage(cli, "%s needs --socket", label);
     else
         return true;
     return false;
@@ -387,7 +387,7 @@ static int serve_run(struct cli *cli)
     int64_t port, most, feed_ms, megabytes;
     struct server_feed feed;
     sigset_t ends;
-    char said[CLI_SAID_MAX];
+    char label[CLI_LABEL_MAX];
     int code;
 
     if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
@@ -408,15 +408,15 @@ static int serve_run(struct cli *cli)
         return cli_usage(cli, "no store is given: truce serve PATH");
     if (!uri[strspn(uri, "0123456789")] && access(uri, F_OK))
         return cli_usage(cli, "%s looks like a port, not a store: use --port %s", uri, uri);
-    cli_option_said(cli, "isolation", said, sizeof said);
+    cli_option_label(cli, "isolation", label, sizeof label);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
-        return cli_usage(cli, "%s must be serializable or snapshot, not \"%s\"", said, isolation);
+        return cli_usage(cli, "%s must be serializable or snapshot, not \"%s\"", label, isolation);
     if (isolation && !strcmp(isolation, "serializable") && !strncmp(uri, "mongodb", 7))
         return cli_usage(
             cli,
             "%s serializable is not supported by a store at mongodb://: its transactions are those "
             "of MongoDB, which have snapshot isolation",
-            said);
+            label);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.port = options.socket && !cli_text(cli, "port") ? SERVER_NO_PORT : (int)port;
     if (!serve_socket_mode(cli, &options.socket_mode))

@@ -173,7 +173,7 @@ int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, st
     if (status)
         code = cli_error(cli, "--archive", status, &error);
     if (!code && pthread_create(&made->thread, NULL, serve_archive_run, made))
-        code = cli_say(
+        code = cli_message(
             cli, CLI_FAILED,
             "cannot start a thread for --archive: the system has no memory or no threads left");
     if (code)

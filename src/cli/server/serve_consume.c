@@ -100,7 +100,7 @@ static int serve_consume_start(const struct cli *cli, struct serve_consume *cons
             *thread = (struct serve_consume_thread){
                 .consume = consume, .consumer = &consume->consumers[i], .slot = (uint32_t)slot};
             if (pthread_create(&thread->thread, NULL, serve_consume_run, thread))
-                return cli_say(
+                return cli_message(
                     cli, CLI_FAILED,
                     "cannot start a thread for --consume: the system has no memory or no threads "
                     "left");
@@ -157,7 +157,7 @@ static int serve_consume_read(const struct cli *cli, const char *path, const cha
     if (!code)
         code = serve_consume_allow(file);
     if (!code && !consume_options_read(file, &consumer->call))
-        code = cli_say(
+        code = cli_message(
             cli, CLI_USAGE,
             "%s is not a valid file of options for truce consume: the error is printed above",
             path);

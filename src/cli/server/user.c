@@ -325,7 +325,7 @@ static bool user_read_expires(const struct cli *cli, int64_t *expires_ms)
     } units[] = {{'s', 1000}, {'m', 60000}, {'h', 3600000}, {'d', 86400000}};
     const char *text = cli_text(cli, "expires");
     int64_t number = 0, ms = 0;
-    char said[CLI_SAID_MAX];
+    char label[CLI_LABEL_MAX];
     size_t digits;
 
     *expires_ms = 0;
@@ -337,11 +337,11 @@ static bool user_read_expires(const struct cli *cli, int64_t *expires_ms)
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (text[digits] == units[i].unit && !text[digits + 1])
             ms = number * units[i].ms;
-    cli_option_said(cli, "expires", said, sizeof said);
+    cli_option_label(cli, "expires", label, sizeof label);
     if (ms <= 0 || ms > 3660 * INT64_C(86400000)) {
         cli_usage(cli,
                   "invalid %s \"%.40s\": expected a duration up to 3660d, for example 30d or 12h",
-                  said, text);
+                  label, text);
         return false;
     }
     *expires_ms = truce__clock_wall_ms() + ms;

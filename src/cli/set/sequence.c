@@ -14,7 +14,7 @@ static const struct cli_command cli_sequence_next = {
     .store = CLI_STORE_WRITE,
     .row =
         &(const struct cli_row){
-            .name = "truceSequence", .set = "{take: 1}", .fields = "take", .say = "{first}"},
+            .name = "truceSequence", .set = "{take: 1}", .fields = "take", .format = "{first}"},
     .run = cli_row_run,
 };
 
@@ -26,7 +26,7 @@ static const struct cli_command cli_sequence_last = {
     .example = "truce sequence next enrolments\n"
                "truce sequence last enrolments",
     .store = CLI_STORE_READ,
-    .row = &(const struct cli_row){.name = "truceSequence", .fields = "", .say = "{last}"},
+    .row = &(const struct cli_row){.name = "truceSequence", .fields = "", .format = "{last}"},
     .run = cli_row_run,
 };
 
@@ -42,7 +42,7 @@ static const struct cli_command cli_sequence_raise = {
     .store = CLI_STORE_WRITE,
     .row =
         &(const struct cli_row){
-            .name = "truceSequence", .named = "NUMBER raise", .fields = "", .say = "{last}"},
+            .name = "truceSequence", .named = "NUMBER raise", .fields = "", .format = "{last}"},
     .run = cli_row_run,
 };
 

@@ -59,7 +59,7 @@ static const struct cli_command cli_set_define = {
     .store = CLI_STORE_WRITE,
     .row = &(const struct cli_row){.name = "truceSetDefine",
                                    .named = CLI_SET_NAMED,
-                                   .say = "defined {set}"},
+                                   .format = "defined {set}"},
     .run = cli_row_run,
 };
 
@@ -68,7 +68,7 @@ static int run_protect(struct cli *cli)
     static const struct cli_row off = {.name = "truceSetProtect",
                                        .set = "{on: false}",
                                        .named = CLI_SET_NAMED,
-                                       .say = "no longer protected {set}"};
+                                       .format = "no longer protected {set}"};
 
     return cli_row_run_with(cli, cli_flag(cli, "off") ? &off : cli->command->row, NULL);
 }
@@ -92,7 +92,7 @@ static const struct cli_command cli_set_protect = {
     .row = &(const struct cli_row){.name = "truceSetProtect",
                                    .set = "{on: true}",
                                    .named = CLI_SET_NAMED,
-                                   .say = "protected {set}"},
+                                   .format = "protected {set}"},
     .run = run_protect,
 };
 
@@ -110,7 +110,7 @@ static const struct cli_command cli_set_forget = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceSetForget",
                                    .named = CLI_SET_NAMED,
-                                   .say = "forgotten {set}",
+                                   .format = "forgotten {set}",
                                    .none = "the set does not exist"},
     .run = cli_row_run,
 };
@@ -140,7 +140,7 @@ static const struct cli_command cli_set_add = {
     .row = &(const struct cli_row){.name = "truceSet",
                                    .named = CLI_SET_NAMED " ELEMENT add",
                                    .fields = CLI_SET_APPLY,
-                                   .say = "{outcome}",
+                                   .format = "{outcome}",
                                    .negative = set_is_quarantined},
     .run = cli_row_run,
 };
@@ -158,7 +158,7 @@ static const struct cli_command cli_set_remove = {
     .row = &(const struct cli_row){.name = "truceSet",
                                    .named = CLI_SET_NAMED " ELEMENT remove",
                                    .fields = CLI_SET_APPLY,
-                                   .say = "{outcome}",
+                                   .format = "{outcome}",
                                    .negative = set_is_quarantined},
     .run = cli_row_run,
 };
@@ -255,7 +255,7 @@ static const struct cli_command cli_set_collect = {
             .name = "truceSetCollect",
             .set = "{collect: true}",
             .named = CLI_SET_NAMED,
-            .say =
+            .format =
                 "collected {tombstones tombstone tombstones} of {documents document documents}, up "
                 "to watermark {watermark}"},
     .run = cli_row_run,
@@ -272,10 +272,10 @@ static bool print_converted(struct cli *cli, const bson_t *reply)
                PLURAL(truce__field_number(reply, "elements"), "element", "elements"),
                PLURAL(truce__field_number(reply, "documents"), "document", "documents"));
     if (set_left_some(reply))
-        cli_say(cli, CLI_NO, "%s: %s",
-                PLURAL(truce__field_number(reply, "left"), "document was not converted",
-                       "documents were not converted"),
-                truce__field_text(reply, "failure"));
+        cli_message(cli, CLI_NO, "%s: %s",
+                    PLURAL(truce__field_number(reply, "left"), "document was not converted",
+                           "documents were not converted"),
+                    truce__field_text(reply, "failure"));
     return true;
 }
 
@@ -306,7 +306,7 @@ static int set_run_void(struct cli *cli)
     static const struct cli_row below = {.name = "truceSetSource",
                                          .named = CLI_SET_NAMED " --below idle",
                                          .fields = "from to idle source " CLI_SET_FIELDS,
-                                         .say = "below {idle}"};
+                                         .format = "below {idle}"};
 
     return cli_row_run_with(cli, cli_flag(cli, "below") ? &below : cli->command->row, NULL);
 }
@@ -327,7 +327,7 @@ static const struct cli_command cli_set_void = {
     .row = &(const struct cli_row){.name = "truceSetSource",
                                    .named = CLI_SET_NAMED " --below idle",
                                    .fields = "from to idle source " CLI_SET_FIELDS,
-                                   .say = "void {void}"},
+                                   .format = "void {void}"},
     .run = set_run_void,
 };
 
@@ -346,7 +346,7 @@ static const struct cli_command cli_set_idle = {
     .row = &(const struct cli_row){.name = "truceSetSource",
                                    .named = CLI_SET_NAMED " --below idle",
                                    .fields = "idle source " CLI_SET_FIELDS,
-                                   .say = "below {idle}"},
+                                   .format = "below {idle}"},
     .run = cli_row_run,
 };
 
@@ -362,7 +362,7 @@ static const struct cli_command cli_set_start = {
                                    .set = "{start: true}",
                                    .named = CLI_SET_NAMED,
                                    .fields = "source " CLI_SET_FIELDS,
-                                   .say = "first {first}"},
+                                   .format = "first {first}"},
     .run = cli_row_run,
 };
 
@@ -375,7 +375,7 @@ static int run_quarantine(struct cli *cli)
         .set = "{all: true, consumer: 'replay'}",
         .named = CLI_SET_NAMED,
         .fields = "seq consumer " CLI_SET_FIELDS,
-        .say =
+        .format =
             "applied {applied}, stale {stale}, duplicate {duplicate}; the next number is {next}"};
     bool replays = cli_flag(cli, "replay");
     int code;

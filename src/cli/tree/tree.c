@@ -41,7 +41,7 @@ static const struct cli_command cli_tree_branch = {
     .row = &(const struct cli_row){.name = "truceTree",
                                    .named = "NAME branch",
                                    .fields = "version",
-                                   .say = "{branch} is a branch of {tree}"},
+                                   .format = "{branch} is a branch of {tree}"},
     .run = cli_row_run,
 };
 
@@ -76,7 +76,7 @@ static bool tree_print_merged(struct cli *cli, const bson_t *reply)
                              cli->arguments[1])
                    : cli_put("nothing to merge; version %lld of %s is current\n", version, tree);
     tree_print_conflicts(reply);
-    (void)cli_say(cli, CLI_NO, "%s", truce__field_text(reply, "reason"));
+    (void)cli_message(cli, CLI_NO, "%s", truce__field_text(reply, "reason"));
     return true;
 }
 
@@ -111,7 +111,7 @@ static const struct cli_command cli_tree_drop = {
     .store = CLI_STORE_CHANGE,
     .row =
         &(const struct cli_row){
-            .name = "truceTree", .set = "{drop: true}", .fields = "", .say = "dropped {tree}"},
+            .name = "truceTree", .set = "{drop: true}", .fields = "", .format = "dropped {tree}"},
     .run = cli_row_run,
 };
 
@@ -330,7 +330,7 @@ static int tree_show_run_read(struct cli *cli)
                                          .set = "{limit: 1}",
                                          .named = TREE_READ_NAMED,
                                          .fields = TREE_READ,
-                                         .say = "{token}"};
+                                         .format = "{token}"};
 
     return cli_row_run_with(cli,
                             cli->count > 1                 ? &one
@@ -573,7 +573,8 @@ static int publish_print_outcome(struct cli *cli, const struct publishing *publi
     if (tree_is_conflict(reply)) {
         bson_destroy(&answer);
         tree_print_conflicts(reply);
-        return cli_say(cli, CLI_NO, "the changes cannot be merged with version %" PRId64, version);
+        return cli_message(cli, CLI_NO, "the changes cannot be merged with version %" PRId64,
+                           version);
     }
     BCON_APPEND(&answer, "version", BCON_INT64(version), "published", BCON_BOOL(!nothing), "put",
                 BCON_INT64(put), "removed", BCON_INT64(removed));
@@ -677,7 +678,7 @@ static const struct cli_command cli_tree_tag = {
     .store = CLI_STORE_CHANGE,
     .row =
         &(const struct cli_row){
-            .name = "truceTree", .named = "NAME tag", .fields = "", .say = "tagged {tag}"},
+            .name = "truceTree", .named = "NAME tag", .fields = "", .format = "tagged {tag}"},
     .run = cli_row_run,
 };
 
@@ -691,7 +692,7 @@ static const struct cli_command cli_tree_untag = {
     .store = CLI_STORE_CHANGE,
     .row =
         &(const struct cli_row){
-            .name = "truceTree", .named = "NAME untag", .fields = "", .say = "untagged {untag}"},
+            .name = "truceTree", .named = "NAME untag", .fields = "", .format = "untagged {untag}"},
     .run = cli_row_run,
 };
 
@@ -732,10 +733,10 @@ static const struct cli_command cli_tree_keep = {
                                            {"all", 0, NULL, "keep all versions", false},
                                            {0}},
     .store = CLI_STORE_CHANGE,
-    .row =
-        &(const struct cli_row){.name = "truceTree",
-                                .fields = "",
-                                .say = "set the retention of {tree}; the sweep collects the rest"},
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .fields = "",
+                                   .format =
+                                       "set the retention of {tree}; the sweep collects the rest"},
     .run = tree_run_keep,
 };
 
@@ -759,7 +760,7 @@ static const struct cli_command cli_tree_erase = {
     .row = &(const struct cli_row){.name = "truceTree",
                                    .named = "ID erase",
                                    .fields = "",
-                                   .say = "erased from {versions version versions}",
+                                   .format = "erased from {versions version versions}",
                                    .negative = tree_erased_none},
     .run = cli_row_run,
 };
@@ -778,7 +779,7 @@ static const struct cli_command cli_tree_gc = {
             .name = "truceTree",
             .set = "{collect: true}",
             .fields = "",
-            .say =
+            .format =
                 "{settled version versions} completed, {removed item items} removed, {edits edit "
                 "edits} discarded"},
     .run = cli_row_run,
