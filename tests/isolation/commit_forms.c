@@ -37,7 +37,7 @@ struct scene {
 
 static const char *const marks[] = {"m0", "m1", "m2", "m3"};
 
-struct turn {
+struct delivery {
     struct scene *scene;
     truce_set *set;
     const int *chosen;
@@ -64,44 +64,46 @@ static truce_status apply(truce_set *set, truce_commit *commit, const struct sce
 
 static truce_status in_commit(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct turn *turn = arg;
+    const struct delivery *delivery = arg;
     bson_value_t e = text_id("e");
-    bson_t *mark = BCON_NEW("$inc", "{", marks[turn->client], BCON_INT32(1), "}");
-    truce_status status = apply(turn->set, commit, turn->scene, turn->chosen, turn->count, error);
+    bson_t *mark = BCON_NEW("$inc", "{", marks[delivery->client], BCON_INT32(1), "}");
+    truce_status status =
+        apply(delivery->set, commit, delivery->scene, delivery->chosen, delivery->count, error);
 
-    if (!status && turn->mark)
+    if (!status && delivery->mark)
         status = truce_commit_update(commit, "marks", &e, NULL, mark, error);
     bson_destroy(mark);
     return status;
 }
 
-static truce_status transact(truce_store *store, struct turn *turn, truce_mechanism mechanism,
-                             bson_error_t *error)
+static truce_status transact(truce_store *store, struct delivery *delivery,
+                             truce_mechanism mechanism, bson_error_t *error)
 {
     truce_commit_options options = {
         .mechanism = mechanism, .lease_ms = 20, .deadline_ms = 2000, .tries_max = 50};
 
-    return truce_transact(store, in_commit, turn, &options, error);
+    return truce_transact(store, in_commit, delivery, &options, error);
 }
 
-static truce_status deliver(truce_store *store, struct turn *turn, enum way way,
+static truce_status deliver(truce_store *store, struct delivery *delivery, enum way way,
                             bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     if (way == BATCH)
-        return apply(turn->set, NULL, turn->scene, turn->chosen, turn->count, error);
+        return apply(delivery->set, NULL, delivery->scene, delivery->chosen, delivery->count,
+                     error);
     if (way == JOURNAL || way == NATIVE) {
-        turn->mark = true;
-        return transact(store, turn,
+        delivery->mark = true;
+        return transact(store, delivery,
                         way == JOURNAL ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_NATIVE, error);
     }
-    for (int i = 0; !status && i < turn->count; i++) {
-        struct turn one = *turn;
+    for (int i = 0; !status && i < delivery->count; i++) {
+        struct delivery one = *delivery;
 
-        one.chosen = turn->chosen + i;
+        one.chosen = delivery->chosen + i;
         one.count = 1;
-        status = way == SINGLE ? apply(turn->set, NULL, turn->scene, one.chosen, 1, error)
+        status = way == SINGLE ? apply(delivery->set, NULL, delivery->scene, one.chosen, 1, error)
                                : transact(store, &one, TRUCE_MECHANISM_AUTO, error);
     }
     return status;
@@ -129,9 +131,9 @@ static void begin(truce_store *store, void *arg)
     insert_json(store, "marks", "{'_id': 'e'}");
     memset(scene->given, 0, sizeof scene->given);
     if (scene->committed_before) {
-        struct turn turn = {scene, set, chosen, count, 0, false};
+        struct delivery delivery = {scene, set, chosen, count, 0, false};
 
-        CHECK_OK(transact(store, &turn, TRUCE_MECHANISM_AUTO, &error), error);
+        CHECK_OK(transact(store, &delivery, TRUCE_MECHANISM_AUTO, &error), error);
     } else if (count) {
         CHECK_OK(apply(set, NULL, scene, chosen, count, &error), error);
     }
@@ -145,14 +147,15 @@ static void client(truce_store *store, int number, void *arg)
     struct scene *scene = arg;
     truce_set *set = tutorial_set(store, &scene->options);
     int chosen[MESSAGES_MAX];
-    struct turn turn = {scene, set, chosen, chosen_of(scene, number, chosen), number, false};
+    struct delivery delivery = {scene,  set,  chosen, chosen_of(scene, number, chosen),
+                                number, false};
     bson_error_t error = {0};
     truce_status status;
 
     no_sleep_use();
-    status = deliver(store, &turn, scene->ways[number], &error);
+    status = deliver(store, &delivery, scene->ways[number], &error);
 
-    for (int i = 0; !status && i < turn.count; i++)
+    for (int i = 0; !status && i < delivery.count; i++)
         scene->given[chosen[i]] = true;
     if (status && status != TRUCE_UNKNOWN && !turns_is_dead(store))
         test_fail(__FILE__, __LINE__, "client %d, alive, failed: %s", number, error.message);

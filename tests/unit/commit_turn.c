@@ -14,10 +14,10 @@
 #include "tests/support/bank.h"
 #include "tests/support/hooked.h"
 
-/* ---- turns ----------------------------------------------------------------------------------- */
+/* ---- locks ----------------------------------------------------------------------------------- */
 
 struct line {
-    struct key_locks *turns;
+    struct key_locks *locks;
     atomic_int inside, most, held, left;
 };
 
@@ -26,10 +26,10 @@ static void *stand_in_line(void *arg)
     struct line *line = arg;
 
     for (int i = 0; i < 200; i++) {
-        struct key_lock turn = {0};
+        struct key_lock lock = {0};
 
-        truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
-        if (turn.held) {
+        truce__key_lock_acquire(&lock, line->locks, 7, INT64_MAX);
+        if (lock.held) {
             int inside = atomic_fetch_add(&line->inside, 1) + 1;
 
             if (inside > atomic_load(&line->most))
@@ -37,15 +37,15 @@ static void *stand_in_line(void *arg)
             atomic_fetch_add(&line->held, 1);
             atomic_fetch_sub(&line->inside, 1);
         }
-        truce__key_lock_release(&turn);
-        truce__key_lock_release(&turn);
+        truce__key_lock_release(&lock);
+        truce__key_lock_release(&lock);
     }
     return NULL;
 }
 
 TEST(passes_the_document_to_one_commit_at_a_time)
 {
-    struct line line = {.turns = truce__key_locks_new()};
+    struct line line = {.locks = truce__key_locks_new()};
     pthread_t threads[8];
 
     for (int i = 0; i < 8; i++)
@@ -54,8 +54,8 @@ TEST(passes_the_document_to_one_commit_at_a_time)
         pthread_join(threads[i], NULL);
     CHECK_INT(line.most, ==, 1);
     CHECK(line.held > 0);
-    CHECK(!truce__key_lock_busy(line.turns, 7));
-    truce__key_locks_free(line.turns);
+    CHECK(!truce__key_lock_busy(line.locks, 7));
+    truce__key_locks_free(line.locks);
 }
 
 static void *come_too_late(void *arg)
@@ -63,13 +63,13 @@ static void *come_too_late(void *arg)
     struct line *line = arg;
 
     for (int i = 0; i < 3; i++) {
-        struct key_lock turn = {0};
+        struct key_lock lock = {0};
 
-        truce__key_lock_acquire(&turn, line->turns, 7, 0);
-        CHECK(!turn.held);
-        truce__key_lock_acquire(&turn, line->turns, 8, 0);
-        CHECK(turn.held);
-        truce__key_lock_release(&turn);
+        truce__key_lock_acquire(&lock, line->locks, 7, 0);
+        CHECK(!lock.held);
+        truce__key_lock_acquire(&lock, line->locks, 8, 0);
+        CHECK(lock.held);
+        truce__key_lock_release(&lock);
     }
     return NULL;
 }
@@ -77,36 +77,36 @@ static void *come_too_late(void *arg)
 static void *come_in_time(void *arg)
 {
     struct line *line = arg;
-    struct key_lock turn = {0};
+    struct key_lock lock = {0};
 
-    for (int i = 0; !turn.held && i < 1000; i++)
-        truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
-    atomic_store(&line->held, turn.held);
-    truce__key_lock_release(&turn);
+    for (int i = 0; !lock.held && i < 1000; i++)
+        truce__key_lock_acquire(&lock, line->locks, 7, INT64_MAX);
+    atomic_store(&line->held, lock.held);
+    truce__key_lock_release(&lock);
     return NULL;
 }
 
 TEST(leaves_the_queue_at_the_deadline_and_passes_the_document_on)
 {
-    struct line line = {.turns = truce__key_locks_new()};
-    struct key_lock turn = {0}, second = {0};
+    struct line line = {.locks = truce__key_locks_new()};
+    struct key_lock lock = {0}, second = {0};
     pthread_t late, next;
 
-    truce__key_lock_acquire(&turn, line.turns, 7, INT64_MAX);
-    CHECK(turn.held);
-    CHECK(truce__key_lock_busy(line.turns, 7));
-    truce__key_lock_acquire(&second, line.turns, 9, INT64_MAX);
+    truce__key_lock_acquire(&lock, line.locks, 7, INT64_MAX);
+    CHECK(lock.held);
+    CHECK(truce__key_lock_busy(line.locks, 7));
+    truce__key_lock_acquire(&second, line.locks, 9, INT64_MAX);
     CHECK(!second.held); /* one for each thread */
     pthread_create(&late, NULL, come_too_late, &line);
     pthread_join(late, NULL);
-    CHECK(truce__key_lock_busy(line.turns, 7));
+    CHECK(truce__key_lock_busy(line.locks, 7));
     pthread_create(&next, NULL, come_in_time, &line);
     truce__clock_sleep_ms(2);
-    truce__key_lock_release(&turn);
+    truce__key_lock_release(&lock);
     pthread_join(next, NULL);
     CHECK_INT(line.held, ==, 1);
-    CHECK(!truce__key_lock_busy(line.turns, 7));
-    truce__key_locks_free(line.turns);
+    CHECK(!truce__key_lock_busy(line.locks, 7));
+    truce__key_locks_free(line.locks);
 }
 
 /* ---- marks that are left to the next holder -------------------------------------------------- */
@@ -114,41 +114,41 @@ TEST(leaves_the_queue_at_the_deadline_and_passes_the_document_on)
 static void *take_what_is_left(void *arg)
 {
     struct line *line = arg;
-    struct key_lock turn = {0};
+    struct key_lock lock = {0};
 
-    for (int i = 0; !turn.held && i < 1000; i++)
-        truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
-    CHECK(turn.owes);
-    CHECK(!truce__key_lock_leave(&turn, &turn.left)); /* it owes one itself */
-    atomic_store(&line->left, turn.left.bytes[0]);
-    turn.owes = false;
-    CHECK(!truce__key_lock_leave(&turn, &turn.left)); /* no commit waits */
-    CHECK(turn.held);
-    truce__key_lock_release(&turn);
-    truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
-    CHECK(turn.held && !turn.owes);
-    truce__key_lock_release(&turn);
+    for (int i = 0; !lock.held && i < 1000; i++)
+        truce__key_lock_acquire(&lock, line->locks, 7, INT64_MAX);
+    CHECK(lock.owes);
+    CHECK(!truce__key_lock_leave(&lock, &lock.left)); /* it owes one itself */
+    atomic_store(&line->left, lock.left.bytes[0]);
+    lock.owes = false;
+    CHECK(!truce__key_lock_leave(&lock, &lock.left)); /* no commit waits */
+    CHECK(lock.held);
+    truce__key_lock_release(&lock);
+    truce__key_lock_acquire(&lock, line->locks, 7, INT64_MAX);
+    CHECK(lock.held && !lock.owes);
+    truce__key_lock_release(&lock);
     return NULL;
 }
 
 TEST(leaves_an_id_only_to_a_commit_that_waits)
 {
-    struct line line = {.turns = truce__key_locks_new()};
-    struct key_lock turn = {0};
+    struct line line = {.locks = truce__key_locks_new()};
+    struct key_lock lock = {0};
     bson_oid_t id = {{77}};
     pthread_t next;
 
-    CHECK(!truce__key_lock_leave(&turn, &id));
-    truce__key_lock_acquire(&turn, line.turns, 7, INT64_MAX);
-    CHECK(!truce__key_lock_leave(&turn, &id));
+    CHECK(!truce__key_lock_leave(&lock, &id));
+    truce__key_lock_acquire(&lock, line.locks, 7, INT64_MAX);
+    CHECK(!truce__key_lock_leave(&lock, &id));
     pthread_create(&next, NULL, take_what_is_left, &line);
-    while (!truce__key_lock_leave(&turn, &id))
+    while (!truce__key_lock_leave(&lock, &id))
         truce__clock_sleep_ms(1);
-    CHECK(!turn.held);
+    CHECK(!lock.held);
     pthread_join(next, NULL);
     CHECK_INT(line.left, ==, 77);
-    CHECK(!truce__key_lock_busy(line.turns, 7));
-    truce__key_locks_free(line.turns);
+    CHECK(!truce__key_lock_busy(line.locks, 7));
+    truce__key_locks_free(line.locks);
 }
 
 /* ---- many threads, in any order, and one commit in another ----------------------------------- */
@@ -301,7 +301,7 @@ static int inherit(truce_status answer, bool chain)
     struct heir heir = {.store = store, .answer = answer}, other = heir;
     bson_value_t id = text_id("a");
     struct entry *entry = truce__entry_new("accounts", &id);
-    struct key_lock turn = {0};
+    struct key_lock lock = {0};
     bson_oid_t left;
     char json[80], hex[25];
     pthread_t thread;
@@ -320,17 +320,17 @@ static int inherit(truce_status answer, bool chain)
     second = chain ? &other : NULL;
     second_began = false;
     for (int i = 0; !passed && i < 100; i++) { /* The commit waits for a short time only (CP2). */
-        truce__key_lock_acquire(&turn, truce__metadata_key_locks(store),
+        truce__key_lock_acquire(&lock, truce__metadata_key_locks(store),
                                 truce__key_lock_stripe(entry), INT64_MAX);
-        CHECK(turn.held);
+        CHECK(lock.held);
         pthread_create(&thread, NULL, commit_as_heir, &heir);
         for (int ms = 0; !passed && ms < 2 * COMMIT_LOCK_WAIT_MS; ms++) {
-            passed = truce__key_lock_leave(&turn, &left);
+            passed = truce__key_lock_leave(&lock, &left);
             if (!passed)
                 truce__clock_sleep_ms(1);
         }
         if (!passed)
-            truce__key_lock_release(&turn);
+            truce__key_lock_release(&lock);
         pthread_join(thread, NULL);
         CHECK_INT(heir.status, ==, answer);
     }

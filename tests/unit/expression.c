@@ -164,7 +164,7 @@ TEST(each_element_by_number_takes_time_in_proportion)
 
 /* -- threads ---------------------------------------------------------------------------------- */
 
-struct turn {
+struct task {
     const struct expression *expression;
     const bson_t *document, *expected;
     int wrong;
@@ -172,7 +172,7 @@ struct turn {
 
 static void *evaluate_often(void *arg)
 {
-    struct turn *turn = arg;
+    struct task *task = arg;
     struct arena arena = ARENA_INIT;
     struct query_context context = {.arena = &arena};
 
@@ -180,12 +180,12 @@ static void *evaluate_often(void *arg)
         bson_t got = BSON_INITIALIZER;
         struct value result;
         bson_error_t error;
-        if (truce__expression_evaluate(turn->expression, truce__value_document(turn->document),
+        if (truce__expression_evaluate(task->expression, truce__value_document(task->document),
                                        NULL, &context, &result, &error))
-            turn->wrong++;
+            task->wrong++;
         else
             truce__value_append(&got, "r", 1, result);
-        turn->wrong += !bson_equal(&got, turn->expected);
+        task->wrong += !bson_equal(&got, task->expected);
         bson_destroy(&got);
         truce__arena_reset(&arena);
     }
@@ -205,19 +205,19 @@ TEST(one_expression_is_evaluated_by_several_threads_at_once)
         test_bson("{'r': [[{'match': '2', 'idx': 0, 'captures': ['2', null]}, '09'], "
                   "[{'match': '2', 'idx': 0, 'captures': ['2', null]}, '09']]}");
     struct expression *expression;
-    struct turn turns[4];
+    struct task tasks[4];
     pthread_t threads[4];
     bson_error_t error;
 
     REQUIRE(!truce__expression_new(truce__value_field(truce__value_document(source), "e", 1), NULL,
                                    &expression, &error));
     for (int i = 0; i < 4; i++) {
-        turns[i] = (struct turn){expression, document, expected, 0};
-        REQUIRE(!pthread_create(&threads[i], NULL, evaluate_often, &turns[i]));
+        tasks[i] = (struct task){expression, document, expected, 0};
+        REQUIRE(!pthread_create(&threads[i], NULL, evaluate_often, &tasks[i]));
     }
     for (int i = 0; i < 4; i++) {
         REQUIRE(!pthread_join(threads[i], NULL));
-        CHECK_INT(turns[i].wrong, ==, 0);
+        CHECK_INT(tasks[i].wrong, ==, 0);
     }
     truce__expression_free(expression);
     bson_destroy(expected);
