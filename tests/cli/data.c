@@ -106,6 +106,7 @@ TEST(notes_a_collection_that_does_not_exist)
     ANSWERS(1, "", NO_COLLECTION, "modify", "event", "{}", "{$set: {a: 1}}");
     ANSWERS(1, "removed 0\n", NO_COLLECTION, "delete", "event", "{}");
     ANSWERS(0, "", "truce: the store has no collection \"xyzzy\"\n", "find", "xyzzy");
+    CHECK_TEXT("", RUN("find", "truce_queue")->err);
     CHECK_TEXT("", RUN("find", "event", "--json")->err);
     CHECK_TEXT("", RUN("find", "event", "--quiet")->err);
     CHECK_TEXT("", RUN("find", "events", "{a: 1}")->err);

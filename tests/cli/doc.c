@@ -307,7 +307,7 @@ TEST(refuses_wrong_calls_of_doc_commands_with_the_reason)
             "save", "fresh", "{_id: 1}", "--version", "-1");
     ANSWERS(2, "", "--version needs a number from 0 to 9223372036854775807, not \"-1\"\n", "doc",
             "merge", "fresh", "{_id: 1}", "--version", "-1");
-    ANSWERS(0, "0\n", NULL, "count", "fresh");
+    ANSWERS(0, "0\n", "no collection \"fresh\"", "count", "fresh");
     ANSWERS(2, "", "invalid id of a conflict", "doc", "resolve", "posts", "x", "--mine");
     ANSWERS(1, "", "the conflict 6560f0c2a1b2c3d4e5f60718 does not exist", "doc", "resolve",
             "posts", "6560f0c2a1b2c3d4e5f60718", "--mine");

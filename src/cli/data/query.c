@@ -6,6 +6,7 @@
 #include "base/nearest_word.h"
 #include "cli/core/operation_row.h"
 #include "cli/core/plain_output.h"
+#include "store/reserved_names.h"
 
 static bool has_option(const struct cli *cli, const char *name)
 {
@@ -121,8 +122,8 @@ void cli_note_missing_collection(const struct cli *cli)
     bson_iter_t at, name;
     bool found;
 
-    /* The store of a rehearsal is empty. */
-    if (cli->json || cli->rehearsal)
+    /* The store of a rehearsal is empty, and the collections of truce exist once they are needed. */
+    if (cli->json || cli->rehearsal || truce__reserved(nearest.word))
         return;
     /* If the collections cannot be listed, the note is omitted. */
     found = truce_collection_list(cli->store, &(truce_list_options){.unmeasured = true},

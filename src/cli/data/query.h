@@ -69,7 +69,7 @@ int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeli
 
 /* Prints a note if the collection of the call does not exist, with the nearest name that does. A
  * command calls it only after it has found no document, so that others pay nothing for it. With
- * --json, prints nothing. */
+ * --json, or for a collection of truce, prints nothing. */
 void cli_note_missing_collection(const struct cli *cli);
 
 /* Returns the form that --canonical asks for. */
