@@ -183,7 +183,7 @@ func (c *Collection) write(ctx context.Context, made *command) (Reply, error) {
 		return nil, err
 	}
 	if failed := reply.Documents("writeErrors"); len(failed) > 0 {
-		e := replyError(failed[0], made.name, "")
+		e := replyError(bson.Raw(failed[0]), made.name, "")
 		e.Reply = bson.Raw(reply)
 		return nil, e
 	}
@@ -231,7 +231,7 @@ func (c *Collection) FindOne(
 		return &SingleResult{err: err}
 	}
 	if found := reply.first(); found != nil {
-		return &SingleResult{raw: found}
+		return &SingleResult{raw: bson.Raw(found)}
 	}
 	return &SingleResult{err: mongo.ErrNoDocuments}
 }
@@ -454,7 +454,7 @@ func (c *Collection) modify(ctx context.Context, made *command) *SingleResult {
 		return &SingleResult{err: err}
 	}
 	if found := reply.Document("value"); found != nil {
-		return &SingleResult{raw: found}
+		return &SingleResult{raw: bson.Raw(found)}
 	}
 	return &SingleResult{err: mongo.ErrNoDocuments}
 }

@@ -164,7 +164,7 @@ type CommitResult struct {
 	// The commit took effect before, under the same key.
 	Earlier bool
 	// The result that the earlier commit has attached.
-	Result bson.Raw
+	Result Reply
 	// The _ids that were generated.
 	Inserted []bson.RawValue
 	// The replies of the operations, in the order of the changes. Each has the number of its change

@@ -67,7 +67,8 @@ func (c *Cursor) start(ctx context.Context, made *command) error {
 
 func (c *Cursor) take(ctx context.Context, reply Reply, field string) {
 	c.id = reply.Int("cursor", "id")
-	c.batch = reply.Documents("cursor", field)
+	batch, _ := reply.Lookup("cursor", field).ArrayOK()
+	c.batch = documentsOf[bson.Raw](batch)
 	if c.id == 0 {
 		c.end(ctx)
 	}
@@ -298,7 +299,7 @@ func (s *ChangeStream) TryNext(ctx context.Context) bool {
 		return false
 	}
 	s.Current, s.batch = s.batch[0], s.batch[1:]
-	s.token = Reply(s.Current).Document("_id")
+	s.token = bson.Raw(Reply(s.Current).Document("_id"))
 	return true
 }
 

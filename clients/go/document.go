@@ -187,6 +187,8 @@ func (d *document) putValue(name string, value any) {
 	case time.Time:
 		d.key(bson.TypeDateTime, name)
 		d.buf = binary.LittleEndian.AppendUint64(d.buf, uint64(value.UnixMilli()))
+	case Reply:
+		d.putValue(name, bson.Raw(value))
 	case bson.Raw:
 		if err := value.Validate(); err != nil {
 			d.fault(name, err)
@@ -216,6 +218,8 @@ func (d *document) putValue(name string, value any) {
 	case bson.A:
 		putArray(d, name, value)
 	case []bson.M:
+		putArray(d, name, value)
+	case []Reply:
 		putArray(d, name, value)
 	default:
 		kind, data, err := marshalValue(value)

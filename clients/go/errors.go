@@ -108,7 +108,7 @@ func (e *Error) As(target any) bool {
 func (e *Error) HasErrorLabel(label string) bool { return slices.Contains(e.Labels, label) }
 
 // Conflicts returns the conflicts of a merge: each {path, kind, ...}.
-func (e *Error) Conflicts() []bson.Raw {
+func (e *Error) Conflicts() []Reply {
 	found := Reply(e.Reply).Documents("conflicts")
 	if found == nil {
 		if inner, is := Reply(e.Reply).Lookup("conflict").DocumentOK(); is {

@@ -16,11 +16,11 @@ import (
 type Job struct {
 	ID      bson.ObjectID
 	Queue   string
-	Payload bson.Raw
+	Payload Reply
 	// 1 for the first attempt.
 	Attempt int64
 	// The whole job: metadata, tags, errors, ...
-	Document bson.Raw
+	Document Reply
 	// The Tracer of the database keeps its context of the claim here.
 	Trace any
 
@@ -58,14 +58,13 @@ func (db *Database) claimJobs(
 	if err != nil {
 		return nil, "", err
 	}
-	for _, document := range reply.Documents("jobs") {
-		found := Reply(document)
+	for _, found := range reply.Documents("jobs") {
 		payload := found.Document("payload")
 		if payload == nil {
-			payload, _ = newDocument().finish()
+			payload = emptyReply()
 		}
 		jobs = append(jobs, &Job{
-			ID: found.ID("_id"), Queue: queue, Payload: payload, Document: document,
+			ID: found.ID("_id"), Queue: queue, Payload: payload, Document: found,
 			Attempt: max(1, found.Int("attempt")), db: db, token: found.ID("token"),
 			claimed: time.Now(),
 		})
@@ -285,7 +284,7 @@ type JobStep struct {
 	// Run found that an earlier attempt has completed the step, and changed nothing.
 	Earlier bool
 	// The result of the step: that of the attempt that completed it.
-	Result bson.Raw
+	Result Reply
 	job    *Job
 	name   string
 	result any
@@ -369,7 +368,7 @@ func (j *Job) Sleep(ctx context.Context, name string, delay time.Duration) error
 // Wait suspends the job until an event arrives (Signal), or, if the timeout is not zero, that time
 // is over. Until then, it returns ErrSuspended: return it from the handler. After a timeout, the
 // event is nil.
-func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (bson.Raw, error) {
+func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (Reply, error) {
 	o := JobWaitOptions{ID: j.ID, Token: j.token, Name: name}
 	if timeout != 0 {
 		o.Timeout = &timeout
@@ -384,5 +383,5 @@ func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (bso
 	if event := reply.Document("event"); event != nil {
 		return event, nil
 	}
-	return newDocument().finish()
+	return emptyReply(), nil
 }

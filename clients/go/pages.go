@@ -3,8 +3,6 @@ package truce
 import (
 	"context"
 	"iter"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // pages returns an iterator over the rows of all pages of a reply. `next` changes the options for
@@ -12,8 +10,8 @@ import (
 func pages[Options any](
 	field string, first Options,
 	read func(o Options) (Reply, error), next func(o *Options, reply, last Reply),
-) iter.Seq2[bson.Raw, error] {
-	return func(yield func(bson.Raw, error) bool) {
+) iter.Seq2[Reply, error] {
+	return func(yield func(Reply, error) bool) {
 		for o := first; ; {
 			reply, err := read(o)
 			if err != nil {
@@ -29,16 +27,15 @@ func pages[Options any](
 			if !reply.Bool("more") || len(rows) == 0 {
 				return
 			}
-			next(&o, reply, Reply(rows[len(rows)-1]))
+			next(&o, reply, rows[len(rows)-1])
 		}
 	}
 }
 
-// IterateJobs returns all jobs of a queue, the oldest first. Limit is the size of a page. Reply reads a
-// field of a row, as of those of the other iterators: truce.Reply(job).Text("state").
+// IterateJobs returns all jobs of a queue, the oldest first. Limit is the size of a page.
 func (db *Database) IterateJobs(
 	ctx context.Context, queue string, o JobsOptions,
-) iter.Seq2[bson.Raw, error] {
+) iter.Seq2[Reply, error] {
 	return pages("jobs", o,
 		func(o JobsOptions) (Reply, error) { return db.Jobs(ctx, queue, o) },
 		func(o *JobsOptions, _, last Reply) { o.After = last.ID("_id") })
@@ -47,7 +44,7 @@ func (db *Database) IterateJobs(
 // IterateStatement returns all lines of an account, in order. Limit is the size of a page.
 func (db *Database) IterateStatement(
 	ctx context.Context, ledger string, o LedgerStatementOptions,
-) iter.Seq2[bson.Raw, error] {
+) iter.Seq2[Reply, error] {
 	return pages("lines", o,
 		func(o LedgerStatementOptions) (Reply, error) { return db.LedgerStatement(ctx, ledger, o) },
 		func(o *LedgerStatementOptions, _, last Reply) { o.After = last.Int("number") })
@@ -56,7 +53,7 @@ func (db *Database) IterateStatement(
 // IterateTransfers returns all transfers, the last changed first. Limit is the size of a page.
 func (db *Database) IterateTransfers(
 	ctx context.Context, collection string, o TransfersOptions,
-) iter.Seq2[bson.Raw, error] {
+) iter.Seq2[Reply, error] {
 	return pages("transfers", o,
 		func(o TransfersOptions) (Reply, error) { return db.Transfers(ctx, collection, o) },
 		func(o *TransfersOptions, reply, _ Reply) {
@@ -68,7 +65,7 @@ func (db *Database) IterateTransfers(
 // the size of a page.
 func (db *Database) IterateTree(
 	ctx context.Context, tree string, o TreeReadOptions,
-) iter.Seq2[bson.Raw, error] {
+) iter.Seq2[Reply, error] {
 	return pages("items", o,
 		func(o TreeReadOptions) (Reply, error) { return db.TreeRead(ctx, tree, o) },
 		func(o *TreeReadOptions, reply, last Reply) {
@@ -86,7 +83,7 @@ func (db *Database) IterateTree(
 // IterateTreeLog returns the versions of a tree, the newest first. Limit is the size of a page.
 func (db *Database) IterateTreeLog(
 	ctx context.Context, tree string, o TreeLogOptions,
-) iter.Seq2[bson.Raw, error] {
+) iter.Seq2[Reply, error] {
 	return pages("versions", o,
 		func(o TreeLogOptions) (Reply, error) { return db.TreeLog(ctx, tree, o) },
 		func(o *TreeLogOptions, _, last Reply) { o.Before = last.Int("version") })
@@ -96,7 +93,7 @@ func (db *Database) IterateTreeLog(
 // the size of a page.
 func (db *Database) IterateTreeDiff(
 	ctx context.Context, tree string, o TreeDiffOptions,
-) iter.Seq2[bson.Raw, error] {
+) iter.Seq2[Reply, error] {
 	return pages("changes", o,
 		func(o TreeDiffOptions) (Reply, error) { return db.TreeDiff(ctx, tree, o) },
 		func(o *TreeDiffOptions, _, last Reply) { o.After = last.Lookup("itemId") })

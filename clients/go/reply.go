@@ -7,8 +7,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Reply is the document that an operation returns, as BSON.
+// A Reply is the document that an operation returns, or a document in it, as BSON.
 type Reply bson.Raw
+
+// MarshalBSON returns the reply, so that it can be a document of a call.
+func (r Reply) MarshalBSON() ([]byte, error) { return r, nil }
+
+func emptyReply() Reply { return Reply{5, 0, 0, 0, 0} }
 
 // Decode reads the reply into a struct or map, as bson.Unmarshal does.
 func (r Reply) Decode(value any) error { return bson.Unmarshal(r, value) }
@@ -53,9 +58,9 @@ func (r Reply) ID(path ...string) bson.ObjectID {
 }
 
 // Document returns a document, or nil if the field does not exist.
-func (r Reply) Document(path ...string) bson.Raw {
+func (r Reply) Document(path ...string) Reply {
 	document, _ := r.Lookup(path...).DocumentOK()
-	return document
+	return Reply(document)
 }
 
 // The reply of a find in one batch begins with these bytes, except the lengths in it. The array
@@ -67,7 +72,7 @@ func (r Reply) first() bson.Raw {
 	const start = len(findReply)
 	if len(r) < start+8 || string(r[4:12]) != findReply[4:12] ||
 		string(r[16:start-4]) != findReply[16:start-4] || string(r[start:start+3]) != "\x030\x00" {
-		return r.Document("cursor", "firstBatch", "0")
+		return bson.Raw(r.Document("cursor", "firstBatch", "0"))
 	}
 	document := r[start+3:]
 	size := binary.LittleEndian.Uint32(document)
@@ -77,22 +82,21 @@ func (r Reply) first() bson.Raw {
 	return bson.Raw(document[:size:size])
 }
 
-// Documents returns an array of documents, or nil if the field does not exist. Reply reads a field of
-// one: truce.Reply(document).Int("number").
-func (r Reply) Documents(path ...string) []bson.Raw {
+// Documents returns an array of documents, or nil if the field does not exist.
+func (r Reply) Documents(path ...string) []Reply {
 	array, is := r.Lookup(path...).ArrayOK()
 	if !is {
 		return nil
 	}
-	return documentsOf(array)
+	return documentsOf[Reply](array)
 }
 
-func documentsOf(array bson.RawArray) []bson.Raw {
+func documentsOf[Document ~[]byte](array bson.RawArray) []Document {
 	values, _ := array.Values()
-	documents := make([]bson.Raw, 0, len(values))
+	documents := make([]Document, 0, len(values))
 	for _, value := range values {
 		if document, is := value.DocumentOK(); is {
-			documents = append(documents, document)
+			documents = append(documents, Document(document))
 		}
 	}
 	return documents

@@ -46,7 +46,7 @@ func (t *tracer) Metadata(ctx context.Context) map[string]string {
 func origin(ctx context.Context, job *truce.Job) context.Context {
 	carrier := propagation.MapCarrier{}
 	for _, name := range fields.Fields() {
-		if text := truce.Reply(job.Document).Text("metadata", name); text != "" {
+		if text := job.Document.Text("metadata", name); text != "" {
 			carrier[name] = text
 		}
 	}

@@ -140,16 +140,15 @@ var notBegun = map[string]bool{"ready": true, "delayed": true, "waiting": true, 
 
 // Enqueued returns the jobs of a queue that have not begun, whose payload has these fields. nil:
 // all of them.
-func Enqueued(t testing.TB, db *truce.Database, queue string, payload any) []bson.Raw {
+func Enqueued(t testing.TB, db *truce.Database, queue string, payload any) []truce.Reply {
 	t.Helper()
 	wanted := rawOf(t, payload)
-	var found []bson.Raw
+	var found []truce.Reply
 	for job, err := range db.IterateJobs(context.Background(), queue, truce.JobsOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := truce.Reply(job)
-		if notBegun[read.Text("state")] && matches(read.Document("payload"), wanted) {
+		if notBegun[job.Text("state")] && matches(bson.Raw(job.Document("payload")), wanted) {
 			found = append(found, job)
 		}
 	}
@@ -160,7 +159,7 @@ func Enqueued(t testing.TB, db *truce.Database, queue string, payload any) []bso
 // exactly `count` of them. It returns the jobs.
 func AssertEnqueued(
 	t testing.TB, db *truce.Database, queue string, payload any, count ...int,
-) []bson.Raw {
+) []truce.Reply {
 	t.Helper()
 	found := Enqueued(t, db, queue, payload)
 	if len(count) == 0 && len(found) > 0 || len(count) > 0 && len(found) == count[0] {
@@ -172,7 +171,7 @@ func AssertEnqueued(
 	}
 	var others []string
 	for _, job := range Enqueued(t, db, queue, nil) {
-		others = append(others, truce.Reply(truce.Reply(job).Document("payload")).String())
+		others = append(others, job.Document("payload").String())
 	}
 	t.Fatalf("expected %s of queue %q with the payload %v, found %d; the payloads of its jobs: %v",
 		wanted, queue, truce.Reply(rawOf(t, payload)), len(found), others)

@@ -95,13 +95,13 @@ func eventually(t testing.TB, what string, holds func() bool) {
 }
 
 // list returns one field of all rows.
-func list(t testing.TB, rows func(func(bson.Raw, error) bool), field ...string) []any {
+func list[Row ~[]byte](t testing.TB, rows func(func(Row, error) bool), field ...string) []any {
 	t.Helper()
 	var values []any
 	for row, err := range rows {
 		must(t, err)
 		var value any
-		must(t, row.Lookup(field...).Unmarshal(&value))
+		must(t, truce.Reply(row).Lookup(field...).Unmarshal(&value))
 		values = append(values, value)
 	}
 	return values

@@ -39,7 +39,7 @@ func TestCommitsChangeAllOrNone(t *testing.T) {
 			result := ok(c.Run(ctx))(t)
 			same(t, result.Earlier, earlier)
 			if earlier {
-				same(t, truce.Reply(result.Result).Int("receipt"), 1)
+				same(t, result.Result.Int("receipt"), 1)
 			}
 		}
 		same(t, ok(db.CommitResult(ctx, "k"))(t).Int("result", "receipt"), 1)
@@ -303,7 +303,7 @@ func TestSmallPatterns(t *testing.T) {
 		same(t, err.Error(), `truce: document 1 of "posts" has version 2, and this change is based on version 1: both sides changed "title"`)
 		late.Save, late.Merge = nil, M{"_id": 1, "title": "c", "n": 0}
 		_, err = db.Revision(ctx, "posts", late)
-		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Conflicts()[0]).Text("path"), "title")
+		same(t, fails(t, err, truce.ErrConflict).Conflicts()[0].Text("path"), "title")
 		late.Merge = M{"_id": 1, "title": "a", "n": 5}
 		same(t, ok(db.Revision(ctx, "posts", late))(t).Text("outcome"), "merged")
 
@@ -429,7 +429,7 @@ func TestFormsAreMerged(t *testing.T) {
 		merged := ok(posts.Merge(ctx, form("b", `["x"]`, `, {"at": "2026-03-01T09:00:00Z"}`), truce.MergeOptions{Version: 1, Keep: keep}))(t)
 		same(t, []any{merged.Text("outcome"), merged.Int("version"), merged.Text("document", "title"), merged.Text("document", "tags", "1")},
 			[]any{"merged", 3, "b", "y"})
-		found := truce.Reply(merged.Document("document"))
+		found := merged.Document("document")
 		for name, kind := range map[string]bson.Type{"_id": bson.TypeObjectID, "author": bson.TypeObjectID, "price": bson.TypeDecimal128,
 			"at": bson.TypeDateTime, "ratio": bson.TypeDouble, "big": bson.TypeInt64, "data": bson.TypeBinary} {
 			same(t, found.Lookup(name).Type, kind)
@@ -438,7 +438,7 @@ func TestFormsAreMerged(t *testing.T) {
 		extended := []byte(strings.Replace(found.String(), `"title":"b"`, `"title":"c"`, 1))
 		same(t, ok(posts.Merge(ctx, extended, truce.MergeOptions{Version: 3, Keep: keep}))(t).Text("document", "title"), "c")
 		_, err := posts.Merge(ctx, form("d", `["x"]`, ""), truce.MergeOptions{Version: 1, Keep: keep})
-		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Conflicts()[0]).Text("path"), "title")
+		same(t, fails(t, err, truce.ErrConflict).Conflicts()[0].Text("path"), "title")
 		for _, wrong := range []any{[]byte("{"), "{", M{"title": "b"}, `{"title": "b"}`, 5} {
 			_, err := posts.Merge(ctx, wrong, truce.MergeOptions{Version: 1})
 			fails(t, err, truce.ErrInvalid)

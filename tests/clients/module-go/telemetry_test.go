@@ -64,7 +64,7 @@ func TestTheTraceOfAJobContinues(t *testing.T) {
 		Handler: func(ctx context.Context, job *truce.Job) (any, error) {
 			_, own := o.spans.Start(ctx, "own")
 			own.End()
-			switch truce.Reply(job.Payload).Int("n") {
+			switch job.Payload.Int("n") {
 			case 1:
 				return nil, errors.New("no")
 			case 2:

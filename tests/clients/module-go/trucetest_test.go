@@ -63,7 +63,7 @@ func TestAssertEnqueued(t *testing.T) {
 	failureOf(t, func(t testing.TB) { trucetest.AssertEnqueued(t, db, "mail", nil, 2) })
 	var seen []string
 	same(t, trucetest.RunJobs(t, db, "mail", func(_ context.Context, job *truce.Job) (any, error) {
-		seen = append(seen, truce.Reply(job.Payload).Text("to", "name"))
+		seen = append(seen, job.Payload.Text("to", "name"))
 		return M{"sent": true}, nil
 	}), 2)
 	same(t, seen, []string{"ada", "bob"})
@@ -91,7 +91,7 @@ func TestInlineJobsRunAtOnce(t *testing.T) {
 	var db *truce.Database
 	db = trucetest.Inline(t, plain, map[string]trucetest.Handler{
 		"now": func(ctx context.Context, job *truce.Job) (any, error) {
-			n := truce.Reply(job.Payload).Int("n")
+			n := job.Payload.Int("n")
 			sent = append(sent, n)
 			if n == 1 {
 				enqueue(t, db, "later", M{"n": 2})
@@ -99,7 +99,7 @@ func TestInlineJobsRunAtOnce(t *testing.T) {
 			return nil, nil
 		},
 		"later": func(_ context.Context, job *truce.Job) (any, error) {
-			sent = append(sent, truce.Reply(job.Payload).Int("n"))
+			sent = append(sent, job.Payload.Int("n"))
 			return nil, nil
 		},
 	})

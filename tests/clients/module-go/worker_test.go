@@ -63,7 +63,7 @@ func TestAWorkerContinuesAfterFailures(t *testing.T) {
 		var log bytes.Buffer
 		w := truce.Worker{DB: db, Queue: "mail", Concurrency: 2, UntilEmpty: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Handler: func(ctx context.Context, job *truce.Job) (any, error) {
-				n := truce.Reply(job.Payload).Int("n")
+				n := job.Payload.Int("n")
 				switch n {
 				case 1:
 					c := job.Commit(M{"sent": true})
@@ -85,7 +85,7 @@ func TestAWorkerContinuesAfterFailures(t *testing.T) {
 		must(t, w.Run(ctx))
 		for row, err := range db.IterateJobs(ctx, "mail", truce.JobsOptions{}) {
 			must(t, err)
-			job := truce.Reply(row)
+			job := row
 			expected := "delayed"
 			if job.Int("payload", "n") < 2 {
 				expected = "done"
@@ -134,7 +134,7 @@ func TestAJobFailsWhoseChangesWereNotRun(t *testing.T) {
 		enqueue(t, db, "forgetful", M{"step": false}, M{"step": true})
 		w := truce.Worker{DB: db, Queue: "forgetful", UntilEmpty: true,
 			Handler: func(_ context.Context, job *truce.Job) (any, error) {
-				if truce.Reply(job.Payload).Bool("step") {
+				if job.Payload.Bool("step") {
 					job.Step("charge", nil).Insert("charges", M{"n": 1})
 				} else {
 					job.Commit(nil).Insert("charges", M{"n": 1})
@@ -208,7 +208,7 @@ func TestAJobReadsTheResultsOfEarlierJobs(t *testing.T) {
 		w := truce.Worker{DB: db, Queue: "flows", UntilEmpty: true, Handler: func(ctx context.Context, job *truce.Job) (any, error) {
 			results, err := db.JobResults(ctx, job.ID)
 			for _, one := range results.Documents("jobs") {
-				got = truce.Reply(truce.Reply(one).Document("result")).Int("n")
+				got = one.Int("result", "n")
 			}
 			return M{"n": 7}, err
 		}}
@@ -328,7 +328,7 @@ func TestAWorkerLogs(t *testing.T) {
 	}}
 	w := truce.Worker{DB: db, Queue: "logged", UntilEmpty: true, Name: "w1", Logger: slog.New(slog.NewTextHandler(&log, plain)),
 		Handler: func(ctx context.Context, job *truce.Job) (any, error) {
-			switch truce.Reply(job.Payload).Int("n") {
+			switch job.Payload.Int("n") {
 			case 1:
 				return nil, errors.New("a bad payload")
 			case 2:

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"truce.invalid/truce"
 )
 
@@ -49,13 +50,13 @@ func TestAJobFailsWhateverItsHandlerReturns(t *testing.T) {
 		}
 		worker := truce.Worker{DB: db, Queue: "returned", UntilEmpty: true, Logger: slog.New(slog.DiscardHandler),
 			Handler: func(_ context.Context, job *truce.Job) (any, error) {
-				one := cases[truce.Reply(job.Payload).Int("n")]
+				one := cases[job.Payload.Int("n")]
 				return one.result, one.err
 			}}
 		must(t, worker.Run(ctx))
 		for row, err := range db.IterateJobs(ctx, "returned", truce.JobsOptions{}) {
 			must(t, err)
-			job := truce.Reply(row)
+			job := row
 			one := cases[job.Int("payload", "n")]
 			same(t, job.Text("state"), "delayed")
 			if text := job.Text("errors", "0", "text"); !strings.HasPrefix(text, one.text) {
@@ -220,7 +221,7 @@ func TestDurationsAndTimesInJobsOfAFlowAreConverted(t *testing.T) {
 		stored := map[string]truce.Reply{}
 		for row, err := range db.IterateJobs(ctx, "timed", truce.JobsOptions{}) {
 			must(t, err)
-			stored[truce.Reply(row).Text("name")] = truce.Reply(row)
+			stored[row.Text("name")] = row
 		}
 		same(t, len(stored), 6)
 		same(t, stored["a"].Lookup("payload", "at").Time().Equal(later), true)
@@ -240,6 +241,48 @@ func TestDurationsAndTimesInJobsOfAFlowAreConverted(t *testing.T) {
 	})
 }
 
+func TestDocumentsOfRepliesAreDocumentsOfCalls(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		saved := ok(db.Revision(ctx, "pages", truce.RevisionOptions{Save: M{"_id": 1, "tags": bson.A{M{"n": 1}, M{"n": 2}}}}))(t)
+		page := saved.Document("document")
+		same(t, page.String(), `{"_id":1,"tags":[{"n":1},{"n":2}],"version":1}`)
+		kept := db.Collection("kept pages")
+		tags := page.Documents("tags")
+		for _, document := range []any{page, M{"_id": 2, "page": page, "tags": tags}, D{{Key: "_id", Value: 3}, {Key: "page", Value: page}, {Key: "tags", Value: tags}},
+			struct {
+				ID   int `bson:"_id"`
+				Page truce.Reply
+				Tags []truce.Reply
+			}{4, page, tags}} {
+			_ = ok(kept.InsertOne(ctx, document))(t)
+		}
+		rows := ok(kept.Find(ctx, M{"_id": M{"$gt": 1}, "page": page, "tags": tags}))(t)
+		found := 0
+		for row, err := range rows.Each(ctx) {
+			must(t, err)
+			same(t, truce.Reply(row).Int("page", "tags", "1", "n"), 2)
+			found++
+		}
+		same(t, found, 3)
+		same(t, ok(kept.CountDocuments(ctx, page))(t), 1)
+		again := ok(db.Revision(ctx, "pages", truce.RevisionOptions{Save: page, Version: truce.Ptr[int64](1)}))(t)
+		same(t, again.Int("version"), 1) // nothing differs
+		// for the driver
+		same(t, string(ok(bson.Marshal(page))(t)), string(page))
+		same(t, ok(bson.MarshalExtJSON(M{"page": tags[0]}, false, false))(t), []byte(`{"page":{"n":1}}`))
+		_ = ok(db.Enqueue(ctx, "printed", truce.EnqueueOptions{Payload: page}))(t)
+		for job, err := range db.IterateJobs(ctx, "printed", truce.JobsOptions{}) {
+			must(t, err)
+			same(t, job.Document("payload").String(), page.String())
+			same(t, job.Int("payload", "tags", "1", "n"), 2)
+		}
+		for _, job := range ok(db.ClaimJobs(ctx, "printed", truce.ClaimOptions{}))(t) {
+			same(t, job.Payload.Int("tags", "0", "n"), 1)
+			same(t, job.Document.Text("queue"), "printed")
+		}
+	})
+}
+
 func TestErrorsNameTheFieldsOfGo(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		says := func(err error, class truce.Class, text string) {
@@ -251,7 +294,7 @@ func TestErrorsNameTheFieldsOfGo(t *testing.T) {
 		_, err := db.Claim(ctx, "q", truce.ClaimOptions{Lease: time.Millisecond})
 		says(err, truce.ErrInvalid, "Lease must be from 100 to")
 		_, err = db.LedgerOpen(ctx, "bank", truce.LedgerOpenOptions{Currency: "USD", Account: "cash"})
-		says(err, truce.ErrInvalid, "by Digits when you open an account")
+		says(err, truce.ErrInvalid, "declare the currency first with its Digits")
 		key := truce.CommitOptions{Key: "named", KeyTime: time.Now()}
 		for _, want := range []string{"", "repetitions compute other values needs Input"} {
 			c := db.Commit(key)
