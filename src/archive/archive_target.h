@@ -59,7 +59,7 @@ struct target {
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error);
 
-/* The maximum seconds of a call to a service: with almost no progress, and as a whole. */
+/* The maximum seconds of a request to a service: with almost no progress, and as a whole. */
 struct target_timeouts {
     long stall_s, whole_s;
 };

@@ -15,9 +15,10 @@
  *  1. put returns OK only after the service has replied 200 to the whole file. S3 stores an object
  *     completely or not at all.
  *  2. put never replaces an object on a service that knows If-None-Match, as AWS does.
- *  3. No reply makes the process allocate more than ANSWER_MAX bytes.
- *  4. A call ends if the service sends and takes less than SLOW_BYTES per second for STALL_S
- *     seconds, and after WHOLE_S seconds in any case.
+ *  3. No body of a reply has more than ANSWER_MAX bytes. Its buffer may have twice as many.
+ *  4. A request ends if the service sends and takes less than SLOW_BYTES per second for STALL_S
+ *     seconds, and after WHOLE_S seconds in any case, or after the caller's timeouts. A call that
+ *     reads may send several requests.
  *  5. A list is complete, and comes from a service with S3's interface.
  *
  * A call that fails for any reason of the network or the service returns IO. The archiver repeats
@@ -40,20 +41,21 @@
 
 /* The maximum number of bytes of a reply (invariant 3). */
 #define ANSWER_MAX (8 * 1024 * 1024)
-/* A call with less than SLOW_BYTES per second for STALL_S seconds has failed, and so has one that
- * takes WHOLE_S seconds (invariant 4). */
+/* A request with less than SLOW_BYTES per second for STALL_S seconds has failed, and so has one
+ * that takes WHOLE_S seconds (invariant 4). */
 #define SLOW_BYTES 1000L
 #define STALL_S    20L
 #define WHOLE_S    300L
 /* The milliseconds for connecting to the service. */
 #define CONNECT_MS 10000L
-/* The number of attempts of a call that only reads, and the milliseconds before the second attempt.
- * The pause doubles. */
+/* The number of attempts of a request that only reads, and the milliseconds before the second
+ * attempt. The pause doubles. */
 #define READ_TRIES    3
 #define READ_PAUSE_MS 300
 /* The milliseconds between two calls of has_after (archive_target.h). */
 #define CHECK_MS 10000
-/* The bytes of an element of a reply, with the zero byte. A longer text counts as empty. */
+/* The maximum bytes of an element of a reply, with its begin tag and the zero byte. A longer
+ * element counts as empty. */
 #define TEXT_MAX 4096
 
 /* ---- libcurl -------------------------------------------------------------------------------- */
@@ -132,8 +134,9 @@ struct target_s3 {
     struct target base;
     void *handle;
     char *bucket, *prefix, *region, *key, *secret, *token;
-    /* The parts of a URL: "https://HOST", with the bucket in the host unless there is an endpoint;
-     * the host; and "/BUCKET" with an endpoint, otherwise "". */
+    /* The parts of a URL: "SCHEME://HOST" (https, unless the endpoint has another scheme), with the
+     * bucket in the host unless there is an endpoint; the host; and "/BUCKET" with an endpoint,
+     * otherwise "". */
     char *origin, *host, *root;
     struct target_timeouts timeouts;
 };

@@ -268,7 +268,7 @@
 #define LEDGER_BATCH_MAX 10000
 /* The transactions that are imported or expired in one call. */
 #define LEDGER_BULK 1000
-/* The entries of all callers in one batch. */
+/* The transactions of all callers in one batch. */
 #define LEDGER_BATCH_ENTRIES_MAX 10000
 /* The accounts that a handle caches. */
 #define LEDGER_KNOWN_MAX 50000

@@ -2,10 +2,10 @@
 #define TRUCE_BSON_EXACT_SUM_H
 
 /*
- * Sums numbers of all types for $add, $sum, and $avg. The result has the narrowest type, and
- * intermediate rounding does not affect it. All numbers except decimals are summed in two doubles;
- * the second one has the rounding errors of the first (Dekker 1971, Knuth 4.2.2). Sums of 64-bit
- * integers are therefore exact. Decimals are summed separately and added at the end.
+ * Sums numbers of all types for $add, $sum, and $avg. All numbers except decimals are summed in two
+ * doubles; the second one has the rounding errors of the first (Dekker 1971, Knuth 4.2.2). Sums of
+ * 64-bit integers are therefore exact. A sum with a double is the first of the two doubles, as in
+ * MongoDB. Decimals are summed separately and added at the end.
  *
  * truce__sum_begin must begin a sum: a zeroed struct is not valid.
  */
@@ -18,7 +18,7 @@ struct sum {
     /* The sum computed in one double, which gives NaN and infinities. */
     double plain;
     decimal decimals;
-    /* The number of numbers that were added. */
+    /* The number of calls of truce__sum_add. */
     int64_t count;
     /* The widest type so far: INT32, INT64, DOUBLE, or DECIMAL128. */
     uint8_t type;
@@ -29,8 +29,8 @@ void truce__sum_add(struct sum *sum, struct value number);
 /* Adds the milliseconds of a date. This does not widen the type. */
 void truce__sum_add_int64(struct sum *sum, int64_t number);
 
-/* Returns the sum as an int, long, or double: the first that fits. It is a decimal if one was
- * added. */
+/* Returns the sum in the widest type that was added. A sum of ints that does not fit becomes a
+ * long, and a sum of longs that does not fit becomes a double. */
 struct value truce__sum_value(const struct sum *sum, struct arena *arena);
 /* Returns the average, a double or a decimal, or null if nothing was added. */
 struct value truce__sum_average(const struct sum *sum, struct arena *arena);

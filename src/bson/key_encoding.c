@@ -69,8 +69,6 @@ enum {
 enum { NUMBER_NAN = 0x00, NUMBER_NEGATIVE = 0x01, NUMBER_ZERO = 0x02, NUMBER_POSITIVE = 0x03 };
 
 #define DECIMAL_BIAS 6176
-/* The size of the decimal after the double: 2 bytes for the exponent and 15 for the digits. */
-#define REMAINDER_SIZE 17
 
 /* Returns the class byte of a type. */
 static uint8_t keys_class_of(uint8_t type)

@@ -241,6 +241,8 @@ static inline bool truce__value_equal(struct value a, struct value b)
 {
     return truce__value_compare(a, b) == 0;
 }
+/* Returns a hash of the value, not of its type or its bytes. Commit documents store it, so it must
+ * not change (value_compare.c). */
 uint64_t truce__value_hash(struct value value);
 
 /* Returns whether type and bytes are the same. An update that keeps a value identical modifies

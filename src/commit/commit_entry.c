@@ -1,16 +1,18 @@
 /*
- * Changes are folded as they are added. A known entry always has `after`. So the commit reads its
- * own writes, and the call that makes a wrong change refuses it. Two fields belong to truce. A
- * change that touches them is refused by comparing them before and after, whatever operator touched
- * them.
+ * An entry (commit_entry.h) collects the changes of one document. A known entry folds each change
+ * into `after` when it is added. So the commit reads its own writes, and the call that makes a
+ * wrong change refuses it. Two fields belong to truce, `_rev` and `_intent`. An update that touches
+ * them is refused by comparing them before and after, whatever operator touched them. An insert or
+ * replacement loses them (whole_document).
  *
  *  CE1  A document that was read is compared as a whole in the same write that changes it. If the
  *       store can (TRUCE_CAN_COMPARE), it compares bytes, else the revision and, in the filter, the
- *       value. The revision alone is not enough: plain writers, and patterns that change single
- *       documents (patterns/set/set.c), do not change it.
+ *       value. A document that is too large for a filter (truce__entry_comparable) is compared in
+ *       this process, while the journal holds it. The revision alone is not enough: plain writers,
+ *       and patterns that change single documents (patterns/set/set.c), do not change it.
  *  CE2  The value alone is not enough either: a value that was changed and restored is not the same
- *       version (two requires, a repeated send). So the revision, which never repeats, is always
- *       compared too.
+ *       version. This matters if two commits require one document, and if a write without a reply
+ *       is sent twice. So the revision, which never repeats, is always compared too.
  */
 #include "commit/commit_entry.h"
 
@@ -28,8 +30,8 @@
 #include "query/update/update.h"
 #include "truce/sys/store.h"
 
-/* Returns an _id as a value. Most types are stored as in BSON, and their values borrow from `id`;
- * the others are written to `holder`, which is initialized. */
+/* Returns an _id as a value. A document or ObjectId borrows from `id`. Any other type is written to
+ * `holder`, from which the value then borrows. `holder` is initialized in any case. */
 static struct value value_of(const bson_value_t *id, bson_t *holder)
 {
     struct fields fields;
@@ -166,8 +168,8 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
     return status;
 }
 
-/* Writes a hint if a condition of the guard is a document whose first field is an operator without
- * its "$": {seats: {gt: 0}}. */
+/* Returns `hint` with a hint if a condition of the guard is a document whose first field is an
+ * operator without its "$": {seats: {gt: 0}}. */
 static const char *guard_hint(const bson_t *guard, char hint[NEAREST_WORD_HINT_MAX])
 {
     struct fields fields = truce__fields(truce__value_document(guard)), conditions;
@@ -573,7 +575,9 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
     return NULL;
 }
 
-#define INTENT_BYTES 29 /* The size of the field `_intent` in bytes. */
+/* The bytes of the field `_intent: {c: C}`. The intent of an entry with reserved keys is longer,
+ * but such an entry is released on its own, after a read (can_release in journal.c). */
+#define INTENT_BYTES 29
 
 bool truce__entry_comparable(const truce_store *store, const struct entry *entry)
 {

@@ -55,7 +55,8 @@ struct entry {
     bool must_exist;
     /* The collection has declared keys, so `after` has `_keys` (unique_keys.c). */
     bool keyed;
-    /* An old value of a diff differed from the value in the document. */
+    /* A diff did not apply: the document was missing, or an old value of the diff differed from the
+     * value in the document. */
     bool stale;
     /* The token of `base`. */
     struct token token;

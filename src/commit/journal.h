@@ -9,8 +9,8 @@
  *
  *     {_id: C, key?, key_time?, state, lease: {owner, ms, until, seen?}, input?,
  *      created, writes: [{ns, id, keyed?}],                       documents that it may hold
- *      post:   [{ns, id, op, changes?, document?, pre?, was}],    from the decision on
- *      overwritten?: [{ns, id}]}                                  plain writes that it overwrote
+ *      post:   [{ns, id, op, changes?, document?, pre?, was?}],   from the decision on
+ *      overwritten?: [{ns, id}]}               documents whose plain writes it may have overwritten
  *
  *     `_intent` in a document: {c: C, new?: true, keys?: how many elements `_keys` had before}
  *
@@ -18,6 +18,9 @@
  *        "whole"   document: the new document         "insert"  the same, over a stub
  *        "remove"  removes the document               "hold"    removes only the intent
  *        "free"    removes the stub
+ *
+ *     pre: the `_rev` before the commit     was: the hash of the document before the commit
+ *                                           (truce__journal_hash); absent for a stub
  */
 #include "commit/commit_entry.h"
 #include "store/reserved_names.h"
@@ -186,7 +189,8 @@ static inline bool truce__disk_refused(const truce_store *store, truce_status st
 const char *truce__commit_state(const bson_t *commit);
 
 /* Hashes a document without its intent, to detect changes of plain writers under the intent.
- * If `reserved`, omits `_keys` as well, which the prepare changed. */
+ * If `reserved`, omits `_keys` as well, which the prepare changed. Commit documents store the
+ * hash. */
 int64_t truce__journal_hash(const bson_t *document, bool reserved);
 
 /* Reads {ns, id} of an element of `writes` or `post`; both are borrowed. Returns false if truce did

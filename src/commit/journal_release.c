@@ -1,5 +1,6 @@
 /* The steps of the journal that any process may do: the owner of a commit, or a process that
- * encounters its intent. Each step is one guarded write that can be repeated at any time. The file
+ * encounters its intent. Each step is one guarded write, except a release over plain writes, which
+ * first stores what it discards (CX3). Each step can be repeated at any time. The file
  * has, from the bottom up: the changes of a decided commit (CM1 to CM3), the release of one
  * document (CL1 to CL4), the release over plain writes (CX1 to CX3), and the steps of a whole
  * commit. The invariants CJ and CH are in journal.c and complete_commit.c. */
@@ -236,6 +237,8 @@ static struct value change_field(const bson_t *change, const char *name)
     return truce__value_field(truce__value_document(change), name, strlen(name));
 }
 
+/* Returns whether the value has the hash of the old one from which the change was made, or is
+ * missing as that one was. */
 static bool has_hash(const bson_t *change, struct value value)
 {
     bson_iter_t iter;
@@ -245,7 +248,7 @@ static bool has_hash(const bson_t *change, struct value value)
     return value.type && bson_iter_as_int64(&iter) == (int64_t)truce__value_hash(value);
 }
 
-/* Appends the elements of `from` after the first `skip`, numbered from `at`. */
+/* Appends the elements of `from` from index `skip` up to `most`, exclusive, numbered from `at`. */
 static void append_elements(bson_t *array, uint32_t at, struct value from, uint32_t skip,
                             uint32_t most)
 {
@@ -260,6 +263,7 @@ static void append_elements(bson_t *array, uint32_t at, struct value from, uint3
     }
 }
 
+/* Returns whether the first `count` elements of the list are the old list of the change. */
 static bool begins_with_old(const bson_t *change, struct value list, uint32_t count)
 {
     bson_t holder = BSON_INITIALIZER, first;
@@ -273,7 +277,9 @@ static bool begins_with_old(const bson_t *change, struct value list, uint32_t co
     return same;
 }
 
-/* Appends the elements that a plain writer pushed to the commit's list (CM1). */
+/* Makes the commit's new list followed by the elements that a plain writer pushed to the old one
+ * (CM1), in `made`. Returns false if the plain writer did anything else, or a value is not a
+ * list. */
 static bool merge_lists(const bson_t *change, struct value now, struct value there, bson_t *made)
 {
     bson_iter_t iter;
@@ -322,7 +328,8 @@ static truce_status release_apply_change(const bson_t *operators, bson_t *docume
     return status;
 }
 
-/* Applies the commit's operators to the current value (CM2). */
+/* Applies the commit's operators to the current value (CM2). Returns false if the change has no
+ * such operators, or one of them fails on this value. */
 static bool merge_operators(const bson_t *change, struct value there, bson_t *made)
 {
     struct value list = change_field(change, "a");
@@ -374,17 +381,19 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
  *
  *  CL1  A release overwrites only what it has seen: its write compares the whole document. A change
  *       of a plain writer is merged with the commit's change, or kept in another collection first
- *       (CX2). So no crash loses a plain write without a report. A hold changes nothing and
- *       compares nothing.
+ *       (CX2). So no crash loses a plain write without a report, except under CL4. A hold changes
+ *       nothing and compares nothing.
  *  CL2  The owner knows the document as it took it, so most releases are one write. Any other
  *       process, and an owner whose comparison failed, reads the stored document first.
  *  CL3  A release ends. After some failed comparisons, it notes the document in the commit as
  *       `overwritten` and writes without a comparison.
  *  CL4  A document that is too large for a comparison (commit_entry.h) is written without one. The
- *       document that the write replaced then shows whether something must be noted and kept.
+ *       document that the write replaced then shows whether something must be noted and kept. If
+ *       the process dies before that, a plain write may be lost without a report.
  */
 
-/* The number of failed comparisons after which a release writes without a comparison (CL3). */
+/* The number of reads of a release. The last read is followed by a write without a comparison
+ * (CL3). Also the number of attempts of truce__journal_force, which then fails with LOCKED. */
 #define TRIES 32
 
 /* Makes the update that applies the changes of a `post` and removes the intent. */
@@ -454,8 +463,8 @@ static bool journal_was_changed(const bson_t *post, const bson_t *document)
                truce__journal_hash(document, truce__shadow_reserved(document) >= 0);
 }
 
-/* Notes in the commit that a release overwrote a plain write. The releasing process does so at
- * once, because any process may mark the commit done. */
+/* Notes in the commit that a release overwrites a plain write, or may do so. The releasing process
+ * does so itself, because any process may mark the commit done. */
 static truce_status journal_note(struct worker *worker, const bson_oid_t *commit,
                                  const char *collection, const bson_value_t *id,
                                  bson_error_t *error)
@@ -537,7 +546,8 @@ struct merged {
 
 /* A value that a release sets in the document of a plain writer. */
 struct forcing {
-    /* The whole path of the change, also while a container below the root is copied. */
+    /* The whole path of the change. The functions below get a pointer into it, to the part that is
+     * left. */
     const char *path;
     /* The value to set at the path, or VALUE_MISSING to remove the field. */
     struct value value;
@@ -782,8 +792,8 @@ static truce_status keep_more(struct worker *worker, const bson_t *kept, const c
     return status;
 }
 
-/* Stores values that a plain writer displaced, or changes that could not be applied, in
- * truce_displaced, under the commit and the document. */
+/* Stores the values that a release discards, of the plain writer or (reason `no room`) of the
+ * commit, in truce_displaced, under the commit and the document. */
 static truce_status force_store_values(struct worker *worker, const bson_oid_t *commit,
                                        const bson_t *post, const char *reason, const bson_t *values,
                                        bson_error_t *error)
@@ -1142,7 +1152,9 @@ static truce_status write_seen(struct release *release, const bson_t *seen, bool
     return status;
 }
 
-/* Releases the document as `seen`, with the intent. Sets *done if it is released. */
+/* Releases the document if it is still as `seen`, which has the intent. With `last`, and for a hold
+ * or a document that is too large for a comparison, releases it in any case (CL3, CL4). Sets *done
+ * if it is released. */
 static truce_status release_seen(struct release *release, const bson_t *seen, bool last, bool *done,
                                  bson_error_t *error)
 {
@@ -1252,8 +1264,9 @@ truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commi
     return status;
 }
 
-/* Removes all but the first `keys` elements of `_keys` (unique_keys.c, CU3). An intent never
- * changes, so the number is right no matter when it was read. */
+/* Appends the removal of `_intent` and of all but the first `keys` elements of `_keys`
+ * (unique_keys.c, CU3). If `keys` is negative, `_keys` stays. An intent never changes, so the
+ * number is right no matter when it was read. */
 static void append_strip(int32_t keys, bson_t *update)
 {
     bson_t unset;

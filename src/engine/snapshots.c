@@ -12,7 +12,8 @@
  *
  *     kept --enter--> in use --leave--> kept --release--> gone
  *     kept --expired: by the thread, or when it is entered--> ended --release--> gone
- *     kept --the oldest of TRUCE_SNAPSHOTS_MAX when another is kept--> ended --release--> gone
+ *     kept --the oldest that may be ended, if there are TRUCE_SNAPSHOTS_MAX when another is kept-->
+ *          ended --release--> gone
  *
  * A snapshot expires once something was written since it began, and one of these holds:
  *

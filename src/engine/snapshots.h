@@ -19,11 +19,10 @@ struct snapshots;
 
 /* The limits after which a kept snapshot expires. */
 struct snapshot_limits {
-    /* The maximum age in milliseconds, or 0 for TRUCE_SNAPSHOT_AGE_MS. A snapshot does not expire
-     * while nothing is written. */
+    /* The maximum age in milliseconds, or 0 for the default. A snapshot does not expire if nothing
+     * was written since it began. */
     int64_t age_ms;
-    /* The maximum number of bytes written to the log since the beginning, or 0 for
-     * TRUCE_SNAPSHOT_LOG_BYTES. */
+    /* The maximum number of bytes written to the log since the beginning, or 0 for the default. */
     uint64_t log;
     /* The snapshot never expires, and the limits above are ignored. */
     bool unlimited;
@@ -61,7 +60,8 @@ struct snapshots {
     struct pins pins;
     /* Guards the list. Locked before the mutex of a snapshot. */
     pthread_mutex_t mutex;
-    /* Signaled when a snapshot begins while the thread is asleep, and when the thread must end. */
+    /* Signaled when the thread is asleep and a snapshot begins or a connection may rest, and when
+     * the thread must end. */
     pthread_cond_t change;
     /* The snapshots that were not released yet, the oldest one first, also those that were ended.
      * `end` is the pointer that the next one is stored in. */
@@ -83,7 +83,8 @@ void truce__snapshots_release(struct snapshots *snapshots);
 /* Makes the thread call truce__readers_tick until no more connections rest. */
 void truce__snapshots_wake(struct snapshots *snapshots);
 
-/* Returns whether the number of kept snapshots is less than half of the maximum. */
+/* Returns whether fewer snapshots than half of TRUCE_SNAPSHOTS_MAX are not released yet, including
+ * those that were ended. */
 bool truce__snapshots_room(struct snapshots *snapshots);
 
 /* Keeps the snapshot that the reader is in, and frees the slot of the pool. If `limits` is NULL,

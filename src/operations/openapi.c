@@ -30,8 +30,9 @@ static void openapi_append_json_type(const char *type, bool optional, bson_t *sc
         BSON_APPEND_UTF8(schema, "type", type);
 }
 
-/* Appends the JSON type of a field. An optional field also accepts null. A field of any type lists
- * all types if it is needed, and has no `type` otherwise. */
+/* Appends the JSON type of a field. An optional field also accepts null, except one that may be a
+ * document or an array. A field of any type lists all types but null if it is needed, and has no
+ * `type` otherwise. */
 static void openapi_append_type(const struct operation_field *field, bool optional, bson_t *schema)
 {
     switch (field->field.type) {
@@ -187,7 +188,8 @@ static uint32_t openapi_append_schema(const struct operation_row *row, bson_t *m
     return count;
 }
 
-/* Appends the example of the row in the form of HTTP: the own field under the target's name. */
+/* Appends the example of the row in the form of HTTP: the field that is named after the operation
+ * gets the name of the target. */
 static void openapi_append_example(const struct operation_row *row, bson_t *media)
 {
     bson_t given, example;

@@ -114,8 +114,8 @@ static char *find_marked(struct value filter, const bson_oid_t *mark)
     return found;
 }
 
-/* Returns whether a stage reads another collection. Each lookup in such a pipeline may read the
- * whole other collection, which a single run reads once. */
+/* Returns whether a stage reads another collection. Each run of such a pipeline for a single
+ * document may read that whole collection, and one run over all documents reads it only once. */
 static bool alias_joins(const bson_t *stages)
 {
     struct fields fields = truce__fields(truce__value_document(stages));

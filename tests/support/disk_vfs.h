@@ -45,8 +45,8 @@ void disk_restore(const char *directory, struct random *random);
  * open descriptor reports the failure once, from its own next sync; those after that succeed. */
 enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS, DISK_SYNC_LOSES };
 
-/* Makes the n-th write or sync fail of those that the fault can happen to, and with `lasting`
- * all after it. */
+/* Counts the writes and syncs that the fault concerns, and makes number `calls` (from 1) fail. With
+ * `lasting`, all later ones fail, too. */
 void disk_fail(enum disk_fault fault, int64_t calls, bool lasting);
 /* Restricts the fault, until disk_reset, to files whose names end with `suffix`. NULL means all
  * files. */

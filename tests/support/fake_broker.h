@@ -18,8 +18,8 @@ struct fake_message {
     int64_t time_ms;
     int32_t partition;
     int64_t offset;
-    /* Only for a queue: the message was delivered on the open connection, was delivered before, was
-     * acknowledged. */
+    /* `out`: the message was delivered on the open connection. `again`: it was delivered on an
+     * earlier one. `done`: it was acknowledged; only for a queue. */
     bool out, again, done;
 };
 

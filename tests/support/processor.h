@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_PROCESSOR_H
 #define TRUCE_TESTS_SUPPORT_PROCESSOR_H
 
-/* The processor of a thread. On one processor, each read finds the same slot until it is taken. */
+/* Binds a thread to one processor. The reader pool (engine/reader_pool.c) prefers the slot of the
+ * processor, so tests know which slot a read takes. */
 #include <sched.h>
 #include <stddef.h>
 

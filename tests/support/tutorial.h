@@ -1,7 +1,7 @@
 #ifndef TESTS_SUPPORT_TUTORIAL_H
 #define TESTS_SUPPORT_TUTORIAL_H
 
-/* Handles for tests whose names do not matter: omitted options have the values of the docs. */
+/* Makes handles. Options that a test leaves out have the values of the tutorials. */
 #include <truce/truce.h>
 
 static inline truce_set *tutorial_set(truce_store *store, const truce_set_options *options)

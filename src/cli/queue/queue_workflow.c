@@ -12,16 +12,15 @@
 #include "cli/core/operation_row.h"
 #include "store/maintenance.h"
 
-/* ---- the graph ------------------------------------------------------------------------------- */
-
-/* truce queue graph prints connected jobs as lines, for Graphviz, or as a picture. */
-
-/* ---- a job ----------------------------------------------------------------------------------- */
+/* ---- the graph: a job ------------------------------------------------------------------------ */
 
 struct node {
-    bson_t job;     /* The job, borrowed from the reply. */
-    char label[64]; /* The name of the job, or its id. */
-    int x, y;       /* The position in the picture. */
+    /* The job, borrowed from the reply. */
+    bson_t job;
+    /* The name of the job, cut to the size of this field, or its id. */
+    char label[64];
+    /* The position in the picture. */
+    int x, y;
 };
 
 struct picture {

@@ -8,8 +8,8 @@
  *     prints[hash of (table, row)]    the fingerprint of a valid body, or 0
  *
  * A malicious file may show different bytes for the same row, so the row number alone proves
- * nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that
- * each process chooses at random. The author of a file cannot know it. Bytes that were not checked
+ * nothing. The hash function is one of a universal family (NH of Black et al., 1999); each process
+ * chooses it at random. The author of a file cannot know it. Bytes that were not checked
  * have the stored fingerprint with a probability of 2^-31.
  *
  * Invariant: a stored fingerprint is that of a body that was valid. Validity depends on the bytes

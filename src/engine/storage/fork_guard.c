@@ -62,7 +62,8 @@ static size_t files_count, files_room;
 static int openings;
 /* This process has opened a file, so other threads may be inside SQLite. */
 static bool opens_files;
-/* The thread that forks has SQLite's mutexes, and no other thread is opening a file. */
+/* The fork is safe: this process has opened no file, or the thread that forks has SQLite's mutexes
+ * and no other thread is opening a file. False if `stuck`. */
 static bool calm;
 /* This process was forked while another thread of its parent was inside SQLite or was opening a
  * file. */
@@ -88,8 +89,9 @@ static bool fork_guard_enter_sqlite(void)
     return true;
 }
 
-/* Locks the mutex until the fork has ended, and tries to lock the mutexes of SQLite. `calm` is
- * false if another thread is inside SQLite or opens a file for too long. */
+/* Locks the mutex until the fork has ended. If this process has opened a file, tries to lock the
+ * mutexes of SQLite. `calm` is false if another thread is inside SQLite or opens a file for too
+ * long, or if this process is stuck. */
 static void fork_guard_before_fork(void)
 {
     const struct timespec nap = {0, FORK_NAP_NS};

@@ -124,8 +124,8 @@ static truce_status convert_one(struct conversion *conversion, const bson_value_
     return status;
 }
 
-/* Converts the documents of the old layout. Documents that are written concurrently are left to the
- * next pass. */
+/* Converts the documents of the old layout that the cursor returns. The next pass finds those that
+ * were added in the meantime. */
 static truce_status convert_pass(struct conversion *conversion, bson_error_t *error)
 {
     const truce_item *item = conversion->item;

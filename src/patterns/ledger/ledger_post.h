@@ -5,8 +5,8 @@
  * ledger_commit.c posts in a commit. */
 #include "patterns/ledger/ledger.h"
 
-/* Posts the requests that are not settled, at most LEDGER_BATCH_ENTRIES_MAX. No other thread posts
- * for the same accounts of this handle in the meantime. */
+/* Posts the requests that are not settled: at most LEDGER_BATCH_ENTRIES_MAX requests of all waiting
+ * threads. No other thread posts for the same accounts of this handle in the meantime. */
 truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                uint32_t count, bson_error_t *error);
 /* Does what truce__ledger_run does, for a ledger whose numbers are documents (ledger_slots.c). */

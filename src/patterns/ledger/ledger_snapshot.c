@@ -477,8 +477,8 @@ static truce_status ledger_snapshot_each(struct ledger_reader *reader, struct ac
     return status;
 }
 
-/* Calls the function for each open account below the prefix and after a name, in the order of
- * names, with its state in one cut. */
+/* Calls the function for each account that was opened, also if it is closed. The accounts are those
+ * below the prefix and after a name, in the order of names, with their states in one cut. */
 static truce_status ledger_snapshot_each_account(truce_ledger *ledger, const char *prefix,
                                                  const char *after, account_function *function,
                                                  void *arg, bson_error_t *error)

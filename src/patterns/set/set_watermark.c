@@ -11,7 +11,9 @@
  *
  * The watermark of a source is the end of the longest run without gaps of recorded and void numbers
  * above its floor, in the UNION of all consumers' records. The watermark of the set is the minimum
- * over its sources. Both only increase. Records of dead consumers count. A number that a consumer
+ * over its sources. The watermark of a source only increases, and so does the announced watermark
+ * of the set. The computed watermark of the set falls when a source is added.
+ * Records of dead consumers count. A number that a consumer
  * received and did not record is a gap until its message is delivered again.
  *
  * A source may start late. The collector reads the sources, announces the watermark that it is
@@ -753,20 +755,22 @@ static void progress_release(struct progress *progress)
 /*
  * The cache of recorded numbers, for operations below the watermark. A recorded number stays
  * recorded, so the handle caches what a read of the records has shown. The next numbers are often
- * near: a file is applied again, or a queue delivers again. A read loads all records of the width
- * that fits the distance between numbers, at least some hundreds of numbers.
+ * near: a file is applied again, or a queue delivers again. So a lookup that found the number in a
+ * wide block also reads up to NEAR_DOCUMENTS records of that width on each side. It does not do so
+ * for a block of the widest width, nor for a narrow block.
  *
- * SK1. Only recorded numbers are cached, never the absence of a number. If another client of a
- *      server removes records alone, the cache notices it within a minute, with the structure
- *      number (store/mongodb/mongo_structure.c): records cannot be relied on like definitions,
- *      because the archiver removes them. The cached numbers were applied anyway.
+ * SK1. Only recorded numbers are cached, never the absence of a number. The handle drops the cache
+ *      when the structure number changes (set_forget in set.c), which happens at least once a
+ *      minute on a server (store/mongodb/mongo_structure.c). It does not notice at once that
+ *      another client removed single records, as the archiver does. The cached numbers were
+ *      applied anyway.
  * SK2. The cache has at most RANGES_KEPT ranges over all sources; then it starts over.
  * SK3. Distant numbers fill many documents with a few numbers each. A consumer that repeats one of
  *     them usually repeats its neighbors, newest first, so the documents on both sides are read
  *     with it.
  */
 
-/* The maximum number of cached ranges, 16 MiB. One of many workers may record as many ranges. */
+/* The maximum number of cached ranges, 16 MiB. */
 #define RANGES_KEPT  (1 << 20)
 #define SOURCES_KEPT 64
 
@@ -908,7 +912,8 @@ truce_status truce__number_outcome(truce_set *set, const char *source, int64_t s
 
 /* The maximum number of pieces that are recorded together. */
 #define WINDOW_PIECES 256
-/* The maximum number of ranges in a wide block. */
+/* A wide block with this number of ranges takes only ranges that touch one of them, or that fit
+ * into no narrower block (at most 64). */
 #define RANGES_MAX 512
 #define WIDTHS     ((WIDE_SHIFT_MAX - WIDE_SHIFT_MIN) / WIDE_SHIFT_STEP + 2)
 
@@ -1038,7 +1043,7 @@ static truce_status progress_take_block(struct recording *recording, const bson_
     return TRUCE_OK;
 }
 
-/* Reads the documents of all blocks in which the numbers may be recorded. */
+/* Reads the documents that this consumer has of the listed blocks. */
 static truce_status recording_read_progress(struct recording *recording, bson_error_t *error)
 {
     truce_set *set = recording->set;
@@ -1247,8 +1252,8 @@ static truce_status progress_run(struct recording *recording, bson_error_t *erro
         recording->consumer, recording->set->id);
 }
 
-/* Adds a range; a range that crosses blocks of the widest width becomes one piece in each. Returns
- * whether there is space for more. */
+/* Adds the part of the range that lies in one block of the widest width, and advances range->from
+ * to the rest. Returns whether there is space for another piece. */
 static bool add_piece(struct recording *recording, const char *source, struct range *range)
 {
     int64_t block = range->from >> WIDE_SHIFT_MAX;

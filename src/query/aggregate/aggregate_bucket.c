@@ -2,13 +2,14 @@
  * $bucket and $bucketAuto.
  *
  * $bucket is parsed into other stages, as in MongoDB: a $group whose id is a $switch over the
- * boundaries, and a $sort by it. For a value that is in no bucket the $switch fails (40066).
+ * boundaries, and a $sort by it. For a value that is in no bucket, the $switch fails (40066) unless
+ * there is a `default`.
  *
  * $bucketAuto first sorts the documents by their value (a sorter, so it may spill). It then cuts
  * the sorted sequence into buckets of equal size, but never between equal values. With a
  * granularity, each cut moves up to the next number of a preferred series:
  *
- *     R5 ... E192    1 <= s < 10 or 100, times any power of ten (ISO 3, IEC 60063)
+ *     R5 ... E192    the numbers of one decade, times any power of ten (ISO 3, IEC 60063)
  *     POWERSOF2      powers of two
  *     1-2-5          1, 2, 5, times any power of ten
  */
@@ -185,14 +186,14 @@ static struct value bucket_step_number(const struct series *series, struct value
     return result;
 }
 
-/* Returns the least number of the series that is greater than `number`, or the greatest that is
- * less; zero stays zero. `number` is not negative and not NaN. The result is a double, or a decimal
- * if `number` is one. */
+/* Returns the least number of the series that is greater than `number`, which is not negative and
+ * not NaN. Zero and infinity stay. The result is a double, or a decimal if `number` is one. */
 static struct value series_up(const struct series *series, struct value number, struct arena *arena)
 {
     return bucket_step_number(series, number, arena, step_up);
 }
 
+/* Returns the greatest number of the series that is less than `number`, as series_up does. */
 static struct value series_down(const struct series *series, struct value number,
                                 struct arena *arena)
 {
@@ -224,7 +225,8 @@ struct auto_stream {
     /* The states of the accumulators of the current bucket, and their arena. */
     struct arena arena;
     void *states;
-    /* The least and the greatest value of the current bucket, as saved bytes. */
+    /* The bounds of the current bucket, as saved bytes. While rows are added, `max` is the greatest
+     * value so far. */
     struct buffer min, max;
 };
 
@@ -342,7 +344,8 @@ static truce_status auto_take_row(struct auto_stream *stream, bson_error_t *erro
 }
 
 /* Begins a bucket at the current row, with the states of its accumulators, and sets its lower
- * bound. With a series, that is the upper bound of the bucket before it. */
+ * bound. With a series, that is the upper bound of the bucket before it, and for the first bucket
+ * the number of the series below its first value. */
 static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error)
 {
     bool first = stream->made++ == 0;
@@ -363,8 +366,8 @@ static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error
 }
 
 /* Adds the rows that also belong to a full bucket, and sets its upper bound. Without a series, they
- * are the rows that equal its last row, and with one, the rows that are less than the next number
- * of the series. */
+ * are the rows that equal its last row, and the bound is the first value of the next bucket. With
+ * one, they are the rows that are less than the next number of the series, which is the bound. */
 static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
 {
     struct value bound = bucket_load_value(&stream->max);

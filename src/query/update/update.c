@@ -599,7 +599,8 @@ truce_status truce__update_new(const bson_t *update, const struct update_options
     return TRUCE_OK;
 }
 
-/* Frees the content of `memory`, for an update that truce__update_new did not make. */
+/* Frees the compiled filters and the memory of an update, but not the struct. Also for the scratch
+ * update of an upsert. */
 static void update_release(struct update *update)
 {
     for (uint32_t i = 0; i < update->matches_count; i++)

@@ -34,7 +34,8 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
-/* Reads the array of sessions that a command names: [{id: UUID}, ...]. With `end`, ends them. */
+/* Reads the array of sessions that a command names: [{id: UUID}, ...]. With `end`, ends them;
+ * otherwise only checks the array. */
 static truce_status session_each_named(struct call *call, bool end, bson_error_t *error)
 {
     truce_status status = call_no_fields(call, error);
@@ -74,7 +75,7 @@ truce_status serve_refresh_sessions(struct call *call, bson_t *reply, bson_error
     return session_each_named(call, false, error);
 }
 
-/* Ends the sessions of one user: {user, db}. */
+/* Ends the sessions of one user, {user, db}. Without `end`, only checks the user's document. */
 static truce_status session_end_user(struct call *call, const bson_iter_t *at, bool end,
                                      bson_error_t *error)
 {

@@ -415,8 +415,8 @@ struct memory_cursor {
     bson_t document;
 };
 
-/* Returns the next document, in the form that the caller wants. A whole document is borrowed from
- * the collection, which never changes it. */
+/* Returns the next document, in the form that the caller wants. A whole document belongs to
+ * the matches of the cursor, and stays valid until the cursor is closed. */
 static truce_status memory_read_cursor_next(truce_cursor *base, const bson_t **document,
                                             bson_error_t *error)
 {

@@ -75,8 +75,8 @@ struct mongo_store {
     struct mongo_transaction *transaction;
     /* The number of connections that sessions and change streams occupy. */
     atomic_int occupied;
-    /* The monotonic time at which a message of the kind of truce__mongo_farewell_ms last got no
-     * reply in time, or 0. */
+    /* The monotonic time at which a message of the kind of truce__mongo_farewell_ms last got a late
+     * reply or none (mongo_pool.c), or 0. */
     _Atomic int64_t stalled_ns;
     /* Whether the last message got no reply in time. */
     atomic_bool silent;
@@ -146,13 +146,13 @@ truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **cl
                                  bson_error_t *error);
 void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client);
 
-/* Counts a connection that is occupied for longer than a call. Fails with LIMIT if other calls
- * could then find no connection. */
+/* Counts a connection that is occupied for longer than a call. Fails with LIMIT if the connections
+ * that are left for other calls would be fewer than a quarter of the pool. */
 truce_status truce__mongo_occupy(struct mongo_store *store, bson_error_t *error);
 void truce__mongo_leave(struct mongo_store *store);
 /* Returns the milliseconds for a message that only releases something at the server, such as an
- * abort or the end of a cursor. Returns 0 if such a message recently got no reply: then the thread
- * does not wait for this one, either. */
+ * abort or the end of a cursor. Returns 0 if such a message recently got a late reply or none:
+ * then the thread does not wait for this one. */
 uint32_t truce__mongo_farewell_ms(const struct mongo_store *store);
 /* Records how long such a message took. */
 void truce__mongo_farewell_end(struct mongo_store *store, int64_t begun_ns);

@@ -199,7 +199,8 @@ static bool error_names_transient(uint32_t code)
            code == CODE_SNAPSHOT_UNAVAILABLE || code == CODE_PREPARED_TRANSACTION_IN_PROGRESS;
 }
 
-/* Returns the code of a refused statement for the error, or 0 if the status says more. */
+/* Returns the code for the error. Returns 0 for a statement that failed with CONFLICT, if drivers
+ * would not repeat a transaction because of the code: the caller then sees the status alone. */
 static uint32_t error_statement_code(enum mongo_kind kind, truce_status status, uint32_t code)
 {
     return kind == MONGO_STATEMENT && status == TRUCE_CONFLICT && !error_names_transient(code)
@@ -207,8 +208,8 @@ static uint32_t error_statement_code(enum mongo_kind kind, truce_status status, 
                : code;
 }
 
-/* Builds the message "find in things: MESSAGE" without a full stop. The code of a server keeps its
- * domain only if the status does not say more. */
+/* Builds the message "find in things: MESSAGE" without a full stop. With `code` 0, the error gets
+ * no code of the server. */
 static truce_status error_report(truce_status status, const char *what, uint32_t code,
                                  const char *message, bson_error_t *error)
 {

@@ -2,9 +2,9 @@
  * The pool of connections to a deployment, which libmongoc manages.
  *
  * A connection belongs to one thread at a time. It is returned before the caller's next call,
- * except for a cursor with more than one batch, which keeps its connection to its end
- * (mongo_read.c). Transactions and change streams occupy theirs for long, so only a part of the
- * connections may be occupied.
+ * except by a cursor with more than one batch (mongo_read.c), a transaction, and a change stream,
+ * which keep their connection to their end. Transactions and change streams may last long, so they
+ * may occupy only a part of the connections.
  */
 #include <stdatomic.h>
 
@@ -67,7 +67,8 @@ void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client)
 
 /* The milliseconds that a thread waits for the reply to a message that only releases something. */
 #define FAREWELL_MS 1000
-/* The milliseconds for which no thread waits for such a reply, after one was missing. */
+/* The milliseconds for which no thread waits for such a reply, after one took more than half of
+ * FAREWELL_MS. */
 #define FAREWELL_GAP_MS 10000
 
 static int pool_most(const struct mongo_store *store)

@@ -735,8 +735,8 @@ static truce_status transaction_read_one(struct mongo_transaction *transaction,
     return status;
 }
 
-/* Reads the documents in one transaction, which only reads. The caller repeats it after CONFLICT
- * and UNKNOWN. */
+/* Reads the documents in one transaction, which only reads. After CONFLICT or UNKNOWN, it may
+ * be repeated. */
 static truce_status transaction_read_many(struct mongo_store *store, truce_read_request *requests,
                                           size_t count, bson_error_t *error)
 {

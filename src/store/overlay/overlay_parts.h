@@ -50,12 +50,13 @@ struct collection_part {
     bool whole;
     /* Whether the transaction has created the collection, which the view does not have. */
     bool made;
-    /* Whether the following fields are known, and the scratch has the indexes. */
+    /* Whether `unique` and `validator` are known, and the scratch has the indexes. */
     bool prepared;
     /* The unique indexes, without the one of _id. */
     struct index_spec *unique;
     uint32_t unique_count;
     bson_t validator;
+    /* The hash table of the entries: lists of entries that share a bucket. */
     struct entry **buckets;
     uint32_t entries, buckets_count;
 };
