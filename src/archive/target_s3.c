@@ -550,6 +550,7 @@ static truce_status s3_remove(struct target *base, const char *name, bson_error_
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* Closes the target (target_calls.close). */
 static void s3_close(struct target *base)
 {
     struct target_s3 *target = s3_of(base);

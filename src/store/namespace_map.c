@@ -234,6 +234,8 @@ static truce_status map_append_stage(const struct naming *naming, const bson_ite
     return status;
 }
 
+/* Appends the stages of a pipeline with mapped names; `at` is before the first stage. An element
+ * that is not a document is copied. */
 static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result)
 {
     truce_status status = TRUCE_OK;

@@ -310,6 +310,8 @@ static truce_status read_extra(int number, const bson_iter_t *iter, struct chang
     return part->has_meta ? TRUCE_OK : change_list_wrong_type(number, iter, "a document", error);
 }
 
+/* Fails with INVALID, because change `number` has the unknown field `key`. The message names the
+ * known field with a similar name, or else lists the fields and verbs. */
 static truce_status change_list_refuse_field(int number, const char *key, bson_error_t *error)
 {
     struct nearest_word nearest = {.word = key};

@@ -963,6 +963,8 @@ static truce_status apply_difference(const struct expression_node *node, struct 
     return expression_set_subtract(run, operands[0], operands[1], result);
 }
 
+/* Applies $setIsSubset: whether the second array has all elements of the first. An operand that is
+ * null or missing is refused, too. */
 static truce_status apply_subset(const struct expression_node *node, struct evaluation *run,
                                  const struct value *operands, struct value *result)
 {

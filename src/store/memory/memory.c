@@ -777,6 +777,8 @@ static void memory_describe_collection(const struct memory_collection *collectio
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
 }
 
+/* Lists the collections, or only options->collection, with their validators. Adds their sizes
+ * unless options->unmeasured. */
 static truce_status memory_collection_list(truce_store *base, const truce_list_options *options,
                                            bson_t *collections, bson_error_t *error)
 {
@@ -903,6 +905,8 @@ static truce_status memory_index_modify(truce_store *base, const char *collectio
     return status;
 }
 
+/* Lists the indexes of a collection. `indexes` is initialized even if the collection is missing,
+ * which is an error. */
 static truce_status memory_index_list(truce_store *base, const char *name, bson_t *indexes,
                                       bson_error_t *error)
 {
