@@ -6,10 +6,12 @@
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "engine/documents/open_documents.h"
@@ -290,6 +292,73 @@ TEST(documents_that_were_read_survive_power_cuts)
     truce__random_seed(&random, test_seed());
     for (long i = test_scale("TRUCE_POWER_CUTS", 20); i && !test_failures(); i--)
         read_until_cut(&random);
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static void judge_created(const char *path, bool inserted)
+{
+    truce_store *store;
+    bson_error_t error;
+    int64_t count = 0;
+
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return;
+    CHECK_OK(truce_count(store, "c", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, <=, 1);
+    CHECK(!inserted || count == 1);
+    truce_store_close(store);
+}
+
+/* Creates a store, and cuts the power at the n-th call. With `empty`, an empty file exists already,
+ * so that SQLite writes the first page. Returns whether the power was cut before the end. */
+static bool create_until_cut(struct random *random, bool empty, int64_t calls)
+{
+    const char *directory = test_directory();
+    bson_t *document = BCON_NEW("_id", BCON_INT32(1));
+    truce_store *store = NULL;
+    char path[400];
+    truce_status status;
+    bool was_cut;
+
+    disk_reset();
+    snprintf(path, sizeof path, "%s/s.truce", directory);
+    if (empty)
+        CHECK(!close(open(path, O_CREAT | O_WRONLY, 0600)));
+    disk_cut_after(calls);
+    status = truce_store_open(path, NULL, &store, NULL);
+    if (!status)
+        status = truce_insert(store, "c", document, NULL, NULL);
+    was_cut = disk_is_cut();
+    disk_cut();
+    truce_store_close(store);
+    bson_destroy(document);
+    CHECK(was_cut || !status);
+    for (int i = 0; i < LUCK; i++) {
+        snprintf(path, sizeof path, "%s/%d", directory, i);
+        mkdir(path, 0700);
+        disk_restore(path, random);
+    }
+    disk_reset();
+    for (int i = 0; i < LUCK; i++) {
+        snprintf(path, sizeof path, "%s/%d/s.truce", directory, i);
+        judge_created(path, !status);
+    }
+    return was_cut;
+}
+
+TEST(a_store_survives_power_cuts_in_its_creation)
+{
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (int i = 0; i < 4 && !test_failures(); i++) {
+        int64_t calls = 1;
+
+        while (create_until_cut(&random, i % 2, calls) && !test_failures())
+            calls++;
+        CHECK_INT(calls, >, 2);
+    }
 }
 
 TEST(a_disk_that_does_not_sync_is_caught)

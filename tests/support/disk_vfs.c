@@ -373,6 +373,20 @@ static const sqlite3_io_methods methods = {
 
 /* ---- the VFS -------------------------------------------------------------------------------- */
 
+/* Notes that a file that had content before its first opening is on the disk: a new store has its
+ * first page before SQLite opens it (file_creation.c). */
+static void note_durable(struct content *content, sqlite3_file *real)
+{
+    sqlite3_int64 size = 0;
+
+    if (real->pMethods->xFileSize(real, &size) || !size)
+        return;
+    make_room(content, size);
+    if (real->pMethods->xRead(real, content->durable, (int)size, 0))
+        abort();
+    content->exists = true;
+}
+
 /* Opens a file. A removed file that is created again begins with a truncation, because its old
  * content may come back. */
 static int do_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, int flags, int *out)
@@ -387,8 +401,13 @@ static int do_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, int f
     if (result)
         return result;
     if (name && flags & (SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL)) {
+        int known;
+
         pthread_mutex_lock(&mutex);
+        known = files_count;
         file->content = find_content(name);
+        if (files_count > known)
+            note_durable(file->content, file->real);
         if (file->content->deleted)
             note(file->content, NULL, -1, 0);
         file->content->deleted = false;

@@ -2,6 +2,7 @@
  * SQLite programs without knowledge of truce, on a store in each of its states: they open nothing,
  * change no byte of the file or its log, and remove neither.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -390,7 +391,8 @@ TEST(an_open_database_of_another_program_is_refused_without_a_lock_file)
 
 /* ---- the first snapshot ---------------------------------------------------------------------- */
 
-/* The file becomes a store or a database, depending on the first program, and never both. */
+/* A new file has its first page when it gets its name. If the file system has no unnamed files, it
+ * becomes a store or a database, depending on the first program, and never both. */
 TEST(another_program_that_meets_a_store_in_its_making_leaves_it_whole)
 {
     for (int i = 0; i < 20; i++) {
@@ -436,4 +438,86 @@ TEST(another_program_that_meets_a_store_in_its_making_leaves_it_whole)
         unlink(path);
         unlink(log_path);
     }
+}
+
+static pid_t early_program;
+
+/* Opens a file for SQLite, as open(2) does. When SQLite has opened the new file for truce, another
+ * program opens the file before truce continues. */
+static int open_with_another_program(const char *name, int flags, int mode)
+{
+    int file = open(name, flags, mode);
+
+    if (early_program && file >= 0 && flags & O_CREAT && !strcmp(name, path)) {
+        early_program = 0;
+        pass(to_holder[1]);
+        await(from_holder[0]);
+    }
+    return file;
+}
+
+/* Opens the file as soon as it exists. Reads it and moves its log when truce has written to it. */
+static _Noreturn void open_early(void)
+{
+    sqlite3 *db;
+    int moved = -1;
+
+    close(to_holder[1]);
+    await(to_holder[0]);
+    CHECK(!sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, "unix"));
+    pass(from_holder[1]);
+    await(to_holder[0]);
+    CHECK(sqlite3_exec(db, "SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL));
+    CHECK(sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, &moved));
+    CHECK_INT(moved, <=, 0);
+    pass(from_holder[1]);
+    await(to_holder[0]);
+    sqlite3_close(db);
+    test_child_exit();
+}
+
+/* Returns whether the file system of the test can create a file without a name. */
+static bool has_unnamed_files(void)
+{
+    char directory[400];
+    int file;
+
+    snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(path, '/') - path), path);
+    file = open(directory, O_TMPFILE | O_RDWR, 0600);
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
+TEST(another_program_cannot_open_a_new_store_while_it_is_empty)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
+    truce_store *store;
+    bson_error_t error;
+    pid_t child;
+    int state;
+
+    new_path();
+    if (!has_unnamed_files()) {
+        test_skip("the file system has no unnamed files");
+        return;
+    }
+    REQUIRE(vfs && !pipe(to_holder) && !pipe(from_holder));
+    fflush(NULL);
+    child = fork();
+    if (!child)
+        open_early();
+    early_program = child;
+    vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_with_another_program);
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    vfs->xSetSystemCall(vfs, "open", NULL);
+    REQUIRE(!early_program);
+    fill(store, 0, DOCUMENTS / 2);
+    pass(to_holder[1]);
+    await(from_holder[0]);
+    fill(store, DOCUMENTS / 2, DOCUMENTS);
+    truce_store_close(store);
+    pass(to_holder[1]);
+    CHECK(waitpid(child, &state, 0) == child && !state);
+    check_opens(DOCUMENTS);
 }

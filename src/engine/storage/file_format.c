@@ -110,13 +110,15 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
 {
-    truce_status status;
+    truce_status status = truce__kv_file_sync_name(kv->path, error);
     int reserved = KV_SUM_BYTES;
     uint32_t version;
     char sql[128];
 
-    /* EXTRA makes the removal of the journal durable before there is a WAL that the journal could
-     * undo. */
+    if (status)
+        return status;
+    /* A file with a first page has these settings already. In an empty file, EXTRA makes the
+     * removal of the journal durable before there is a WAL that the journal could undo. */
     (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
     status = truce__kv_execute(
         kv,

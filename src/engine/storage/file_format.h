@@ -14,7 +14,9 @@
  *
  *     the file, byte 0     "truce store" and a wrong page size replace "SQLite format 3" and the
  *                          page size (file_magic.c). Another program reports that the file is not a
- *                          database. Even a single call for a checkpoint fails.
+ *                          database. Even a single call for a checkpoint fails. This does
+ *                          not stop a program that opened the file while it was empty
+ *                          (file_creation.c).
  *     the log, page 1      the same bytes, because other programs would read page 1 from the log
  *     the log, byte 4      KV_LOG_VERSION, with a valid checksum. Another program neither opens nor
  *                          removes a log of an unknown version.
@@ -37,6 +39,14 @@ void truce__kv_magic_hide(uint8_t *page);
 /* Converts them back. Returns false, and changes nothing, if the page does not begin as page 1 of a
  * truce store does. */
 bool truce__kv_magic_show(uint8_t *page);
+
+/* Creates a missing file with its first page, so that no program can open it while it is empty
+ * (file_creation.c). Does nothing if the file exists, or if the file system does not support this;
+ * SQLite then creates an empty file. Fails with IO if the page cannot be written; the file does not
+ * exist then. */
+truce_status truce__kv_file_create(const char *path, bson_error_t *error);
+/* Makes the name of the file durable. Fails with IO if the directory cannot be synced. */
+truce_status truce__kv_file_sync_name(const char *path, bson_error_t *error);
 
 /* The kind of a file, as its first bytes show. */
 enum kv_kind {

@@ -236,9 +236,12 @@ truce_status truce__kv_open(const char *path, unsigned flags, int64_t busy_timeo
                             struct kv **kv, bson_error_t *error)
 {
     struct kv *made;
-    truce_status status = kv_connect(path, flags, &made, error);
+    truce_status status = flags & KV_CREATE ? truce__kv_file_create(path, error) : TRUCE_OK;
 
     *kv = NULL;
+    if (status)
+        return status;
+    status = kv_connect(path, flags, &made, error);
     if (!status)
         status = configure_connection(made, busy_timeout_ms, error);
     if (status) {

@@ -37,7 +37,7 @@ enum {
     KV_WRITER = 1 << 3,
     /* Fails with LOCKED at once if another connection has the file open. */
     KV_ALONE = 1 << 4,
-    /* Creates an empty file if the file is missing. */
+    /* Creates a file without tables if the file is missing. */
     KV_CREATE = 1 << 6,
 };
 
