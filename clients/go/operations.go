@@ -1346,8 +1346,9 @@ func (db *Database) JobGraph(ctx context.Context, job bson.ObjectID) (Reply, err
 //
 // job: the _id of the job.
 //
-// Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and `more`:
-// whether others exist. A job that does not exist has none.
+// Reply: `jobs`: each {_id, name, queue, state, result, errors}, as far as they have ended, where
+// `errors` has the error of the last failed attempt: [{at, attempt, text}]; and `more`: whether
+// others exist. A job that does not exist has none.
 func (db *Database) JobResults(ctx context.Context, job bson.ObjectID) (Reply, error) {
 	row := operation{name: "truceJobResults", again: true}
 	return db.operate(ctx, row, job, nil)

@@ -296,7 +296,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_close(truce_queue *queue, t
                                                            bson_error_t *error);
 
 /* Returns the jobs that a job waited for, as far as they have ended: {_id, name?, queue, state,
- * result?}. The caller closes the cursor. */
+ * result?, errors?}. Of `errors`, only the last element is returned. The caller closes the cursor. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_results(truce_store *store,
                                                              const bson_oid_t *id,
                                                              truce_cursor **cursor,

@@ -232,7 +232,8 @@ static const struct operation_row results_operation = {
               "returns the results of the jobs that a job waited for"),
     .target = "job",
     .value = "the _id of the job",
-    .answer = "`jobs`: each {_id, name, queue, state, result}, as far as they have ended; and "
+    .answer = "`jobs`: each {_id, name, queue, state, result, errors}, as far as they have ended, "
+              "where `errors` has the error of the last failed attempt: [{at, attempt, text}]; and "
               "`more`: whether others exist. A job that does not exist has none",
     .fields = truce__no_fields,
     .run = flow_run_results,

@@ -2,6 +2,7 @@
  * store. */
 #include <string.h>
 
+#include "base/field.h"
 #include "tests/support/queue_rig.h"
 
 /* ---- the common part of the tests ------------------------------------------------------------ */
@@ -155,6 +156,27 @@ TEST(waits_for_other_jobs_before_its_time_and_its_lane_position)
     rig_everywhere(with_others);
 }
 
+/* A job that runs after a dead one reads the reason: the error of the last attempt. */
+static void check_reason(truce_store *store, const bson_oid_t *id)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    bson_error_t error;
+    bson_iter_t at, text;
+
+    if (!CHECK_OK(truce_queue_results(store, id, &cursor, &error), error))
+        return;
+    if (CHECK_OK(truce_cursor_next(cursor, &found, &error), error) && CHECK(found != NULL)) {
+        CHECK_TEXT("dead", truce__field_text(found, "state"));
+        CHECK_INT(rig_number(found, "errors.0.attempt"), ==, 2);
+        CHECK(bson_iter_init(&at, found) &&
+              bson_iter_find_descendant(&at, "errors.0.text", &text) &&
+              !strcmp(bson_iter_utf8(&text, NULL), "no"));
+        CHECK_INT(rig_number(found, "errors.1.attempt"), ==, -1);
+    }
+    truce_cursor_close(cursor);
+}
+
 static void failures(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = mail(store, setting);
@@ -175,6 +197,7 @@ static void failures(truce_store *store, const struct setting *setting)
     CHECK_STATE("blocked", queue, &waits);
     CHECK_INT(count_json(store, "truce_queue", "{'errors.0.text': {'$regex': 'is dead$'}}"), ==, 1);
     CHECK_INT(findings(store, false), ==, 0);
+    check_reason(store, &goes);
     end_next(queue, &goes, "{}");
     refused(queue, TRUCE_INVALID, &options, "is dead");
     CHECK_OK(truce_queue_redrive(queue, 0, &count, &error), error);

@@ -1509,8 +1509,9 @@ class Operations(CommitOperations[R]):
 
         job: the _id of the job
 
-        Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and
-        `more`: whether others exist. A job that does not exist has none
+        Reply: `jobs`: each {_id, name, queue, state, result, errors}, as far as they have ended,
+        where `errors` has the error of the last failed attempt: [{at, attempt, text}]; and `more`:
+        whether others exist. A job that does not exist has none
         """
 
     @operation("truceCronSet", again=True)

@@ -554,8 +554,9 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
     RETURN_IF_NULL(id, error);
 
     bson_t *filter = BCON_NEW("notified", BCON_OID(id)), *sort = BCON_NEW("_id", BCON_INT32(1)),
-           *projection = BCON_NEW("name", BCON_INT32(1), "queue", BCON_INT32(1), "state",
-                                  BCON_INT32(1), "result", BCON_INT32(1));
+           *projection =
+               BCON_NEW("name", BCON_INT32(1), "queue", BCON_INT32(1), "state", BCON_INT32(1),
+                        "result", BCON_INT32(1), "errors", "{", "$slice", BCON_INT32(-1), "}");
     truce_find_options options = {.sort = sort, .projection = projection};
     truce_status status = truce_find(store, QUEUE, filter, &options, cursor, error);
 
