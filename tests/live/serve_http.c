@@ -611,6 +611,43 @@ TEST(bodies_and_headers_have_maxima)
     end();
 }
 
+/* A request with an encoding that is taken literally would use a database of that name. */
+TEST(refuses_an_invalid_percent_encoding)
+{
+    static const char *const wrong[] = {
+        "/v1/%zz/ping",     "/v1/shop/ping%",   "/v1/shop/ping%4", "/v1/shop/%4gx",
+        "/v1/shop/ping%00", "/v1/shop%00/ping", "/v1/shop/ping?%", "/v1/shop/watch?a=%x1"};
+    struct http_reply reply;
+    int socket;
+
+    begin();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        POST_HAS(wrong[i], "{}", 400, "invalid percent-encoding");
+    POST_HAS("/v1/s%68op/%70ing", "{}", 200, "\"ok\": 1");
+    POST_HAS("/v1/shop%2fping", "{}", 200, "\"ok\": 1");
+    HTTP_CHECK("GET", "/v1/shop/watch?collection=%zz", NULL, NULL, 400, "percent-encoding");
+    HTTP_CHECK("GET", "/ui/%", NULL, NULL, 400, "percent-encoding");
+    /* A refusal closes its connection; a request before it is answered. */
+    socket = http_dial();
+    reply = http_post(socket, "/v1/shop/ping", NULL, "{}");
+    CHECK_INT(reply.code, ==, 200);
+    http_release(&reply);
+    reply = http_post(socket, "/v1/shop/p%ing", NULL, "{}");
+    CHECK_INT(reply.code, ==, 400);
+    http_release(&reply);
+    close(socket);
+    end();
+}
+
+TEST(refuses_a_compressed_body)
+{
+    begin();
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: gzip\r\n", "\x1f\x8b", 415,
+               "the body has the Content-Encoding \\\"gzip\\\"");
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: Identity\r\n", "{}", 200, "\"ok\": 1");
+    end();
+}
+
 TEST(bodies_may_come_in_chunks_and_requests_in_a_pipeline)
 {
     struct http_reply reply;

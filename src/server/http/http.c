@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/thread.h"
+#include "bson/binary_text.h"
 #include "operations/named_request.h"
 #include "server/call/shared_state.h"
 #include "server/http/http_event_stream.h"
@@ -457,6 +458,47 @@ static bool http_check_client(const struct http *http, struct http_connection *o
     return false;
 }
 
+/* Decodes %XX in place: the path, or a name or a value of the query. libmicrohttpd calls this before
+ * http_handle. If an encoding is not valid, the request is refused later. So is %00 in the path, which
+ * has no length; names and values of the query have one. */
+static size_t http_decode(void *arg, struct MHD_Connection *c, char *text)
+{
+    struct http_connection *own = http_own(c);
+    bool is_path = *text == '/';
+    char *to = text;
+
+    (void)arg;
+    for (const char *at = text; *at; at++) {
+        int high = *at == '%' ? truce__hex_digit(at[1]) : -1,
+            low = high < 0 ? -1 : truce__hex_digit(at[2]);
+
+        if (*at != '%') {
+            *to++ = *at;
+        } else if (low < 0 || (is_path && !(high | low))) {
+            if (own)
+                own->misencoded = true;
+            break;
+        } else {
+            *to++ = (char)(high << 4 | low);
+            at += 2;
+        }
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+static bool http_check_encoding(struct http_connection *own, struct MHD_Connection *c,
+                                enum MHD_Result *result)
+{
+    bool valid = !own->misencoded;
+
+    own->misencoded = false;
+    if (!valid)
+        *result = http_bad(c, "the URL has an invalid percent-encoding: expected % and two "
+                              "hexadecimal digits, but not %00 in the path");
+    return valid;
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* Reads /v1/DATABASE/NAME. */
@@ -560,6 +602,25 @@ static enum MHD_Result http_refuse_size(struct MHD_Connection *c)
     return http_refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, CODE_BAD_VALUE, "BadValue", message);
 }
 
+/* Refuses a body that is compressed: no operation would read it. */
+static bool http_check_body(struct MHD_Connection *c, enum MHD_Result *result)
+{
+    const char *encoding = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Encoding");
+    char message[160];
+
+    if (http_announces_too_much(c)) {
+        *result = http_refuse_size(c);
+        return false;
+    }
+    if (!encoding || !strcasecmp(encoding, "identity"))
+        return true;
+    snprintf(message, sizeof message,
+             "the body has the Content-Encoding \"%.40s\": expected a body without an encoding",
+             encoding);
+    *result = http_refuse(c, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, CODE_BAD_VALUE, "BadValue", message);
+    return false;
+}
+
 /* Begins a request for a file of the screen. Such a request has no database, and needs no user. */
 static bool http_begin_screen(struct MHD_Connection *c, const char *method,
                               struct exchange *exchange, enum MHD_Result *result)
@@ -579,16 +640,13 @@ static bool http_begin(struct http *http, struct http_connection *own, struct MH
     bool screen = http_screen_has(url);
 
     if (!http_check_client(http, own, c, result) || !http_check_headers(c, result) ||
-        !http_check_source(http, c, url, result))
+        !http_check_source(http, c, url, result) || !http_check_encoding(own, c, result))
         return false;
     if (screen ? !http_begin_screen(c, method, exchange, result)
                : !http_route(http, c, url, method, exchange, result) ||
                      !http_check_user(own, c, exchange->database, result))
         return false;
-    if (!http_announces_too_much(c))
-        return true;
-    *result = http_refuse_size(c);
-    return false;
+    return http_check_body(c, result);
 }
 
 /* Logs an action of a user of the screen: a request with the header X-Truce-Action. */
@@ -843,9 +901,9 @@ static struct MHD_Daemon *http_start(struct http *http, const union listen_addre
         flags, 0, NULL, NULL, http_handle, http, MHD_OPTION_SOCK_ADDR, &at->any,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->server->connections_max + REFUSED_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)MEMORY_BYTES, MHD_OPTION_NOTIFY_COMPLETED, http_completed, http,
-        MHD_OPTION_NOTIFY_CONNECTION, http_connected, http, MHD_OPTION_ARRAY,
-        http->tls ? tls : plain, MHD_OPTION_END);
+        (size_t)MEMORY_BYTES, MHD_OPTION_UNESCAPE_CALLBACK, http_decode, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, http_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+        http_connected, http, MHD_OPTION_ARRAY, http->tls ? tls : plain, MHD_OPTION_END);
 }
 
 truce_status http_listen(struct server *server, const struct http_options *options,

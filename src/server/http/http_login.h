@@ -26,6 +26,8 @@ struct http_connection {
     struct connection connection;
     /* The client's certificate was verified. Unused if clients need none. */
     bool certified;
+    /* A percent-encoding in the URL of the current request is not valid. */
+    bool misencoded;
     /* The digest of the header that was verified last, with its database. */
     bool verified;
     uint8_t header[SHA256_BYTES];
