@@ -878,6 +878,23 @@ static truce_status consumer_check(const truce_consume_options *options, bson_er
     return TRUCE_OK;
 }
 
+/* Returns the fields that mappings see in messages of the broker, or NULL if they are unknown. A
+ * message has those that its publisher has set. */
+static const char *const *consumer_field_names(const struct consumer *consumer)
+{
+    static const char *const amqp[] = {"body",     "id",         "time",        "headers",
+                                       "exchange", "routingKey", "redelivered", "type",
+                                       "app",      "user",       "contentType", "correlationId",
+                                       "replyTo",  "priority",   NULL};
+    static const char *const kafka[] = {"body",      "id",     "time", "headers", "topic",
+                                        "partition", "offset", "key",  NULL};
+    const char *scheme = consumer->address.scheme;
+
+    if (!strcmp(scheme, "kafka"))
+        return kafka;
+    return !strncmp(scheme, "amqp", strlen("amqp")) ? amqp : NULL;
+}
+
 static truce_status consumer_compile_id(struct consumer *consumer, bson_error_t *error)
 {
     bson_t source = BSON_INITIALIZER;
@@ -890,7 +907,8 @@ static truce_status consumer_compile_id(struct consumer *consumer, bson_error_t 
                            "invalid id \"%.80s\": expected a path such as $body.id or $headers.id",
                            consumer->options->id);
     BSON_APPEND_UTF8(&source, "id", consumer->options->id);
-    status = truce__template_new(&source, false, &consumer->id, error);
+    status =
+        truce__template_new(&source, false, consumer_field_names(consumer), &consumer->id, error);
     bson_destroy(&source);
     return status;
 }
@@ -935,7 +953,8 @@ static truce_status consumer_begin(struct consumer *consumer, bson_error_t *erro
         status = consumer_compile_id(consumer, error);
     if (!status)
         status = truce__effect_target_new(consumer->store, options->into, options->map,
-                                          options->map_is_array, &consumer->target, error);
+                                          options->map_is_array, consumer_field_names(consumer),
+                                          &consumer->target, error);
     if (!status && options->inbox_ms && !options->dry_run)
         status = truce__inbox_prepare(consumer->store, error);
     if (!status)

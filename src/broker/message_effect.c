@@ -258,7 +258,8 @@ static truce_status effect_target_make_change(struct effect_target *target,
 
 static truce_status effect_target_compile_one(struct effect_target *target,
                                               const struct effect_verb_row *verb, const char *name,
-                                              const bson_t *map, bson_error_t *error)
+                                              const bson_t *map, const char *const *names,
+                                              bson_error_t *error)
 {
     bson_t list = BSON_INITIALIZER, change;
     truce_status status;
@@ -267,21 +268,22 @@ static truce_status effect_target_compile_one(struct effect_target *target,
     status = effect_target_make_change(target, verb, name, map, &change, error);
     bson_append_document_end(&list, &change);
     if (!status)
-        status = truce__template_new(&list, true, &target->template, error);
+        status = truce__template_new(&list, true, names, &target->template, error);
     bson_destroy(&list);
     return status;
 }
 
 /* Compiles a target such as "queue:mail" and its mapping into the template of a list of changes. */
 static truce_status effect_target_compile(struct effect_target *target, const char *into,
-                                          const bson_t *map, bool map_is_array, bson_error_t *error)
+                                          const bson_t *map, bool map_is_array,
+                                          const char *const *names, bson_error_t *error)
 {
     static const bson_t none = BSON_INITIALIZER;
     const char *colon = strchr(into, ':');
 
     if (!strcmp(into, "commit"))
         return map && map_is_array
-                   ? truce__template_new(map, true, &target->template, error)
+                   ? truce__template_new(map, true, names, &target->template, error)
                    : truce__fail(TRUCE_INVALID, error,
                                  "the target \"commit\" needs a mapping that is an array of "
                                  "changes, for example [{\"insert\": \"orders\", \"with\": "
@@ -299,7 +301,7 @@ static truce_status effect_target_compile(struct effect_target *target, const ch
             continue;
         map = map ? map : &none;
         target->is_set = !strcmp(verb->verb, "set") && !effect_target_takes_numbers(map);
-        return effect_target_compile_one(target, verb, colon + 1, map, error);
+        return effect_target_compile_one(target, verb, colon + 1, map, names, error);
     }
     return truce__fail(TRUCE_INVALID, error,
                        "invalid target \"%.80s\": expected set:COLLECTION.LIST, queue:QUEUE, "
@@ -308,15 +310,15 @@ static truce_status effect_target_compile(struct effect_target *target, const ch
 }
 
 truce_status truce__effect_target_new(truce_store *store, const char *into, const bson_t *map,
-                                      bool map_is_array, struct effect_target **made,
-                                      bson_error_t *error)
+                                      bool map_is_array, const char *const *names,
+                                      struct effect_target **made, bson_error_t *error)
 {
     struct effect_target *target = bson_malloc0(sizeof *target);
     truce_status status;
 
     target->store = store;
     *made = target;
-    status = effect_target_compile(target, into, map, map_is_array, error);
+    status = effect_target_compile(target, into, map, map_is_array, names, error);
     if (status) {
         truce__effect_target_free(target);
         *made = NULL;

@@ -39,11 +39,11 @@ struct effect {
 };
 
 /* Reads a target. If `map` is NULL, uses the default mapping of the target. Fields that the mapping
- * lacks get their defaults. Fails with INVALID if the target or the mapping is wrong, and with
- * NOT_FOUND if the set is not defined. */
+ * lacks get their defaults. `names` are those of truce__template_new. Fails with INVALID if the
+ * target or the mapping is wrong, and with NOT_FOUND if the set is not defined. */
 truce_status truce__effect_target_new(truce_store *store, const char *into, const bson_t *map,
-                                      bool map_is_array, struct effect_target **target,
-                                      bson_error_t *error);
+                                      bool map_is_array, const char *const *names,
+                                      struct effect_target **target, bson_error_t *error);
 /* Frees the target. NULL is allowed. */
 void truce__effect_target_free(struct effect_target *target);
 

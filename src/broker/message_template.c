@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/value.h"
 #include "query/expression/expression.h"
 
@@ -30,16 +31,49 @@ struct template
 /* ---- compiling ------------------------------------------------------------------------------- */
 
 static truce_status template_compile(struct template *node, struct value value,
-                                     bson_error_t *error);
+                                     const char *const *names, bson_error_t *error);
 
-static truce_status template_compile_expression(struct template *node, struct value value,
-                                                bson_error_t *error)
+/* Checks the name that begins a path, "$NAME.x", against the fields of a message. */
+static truce_status template_check_path(const char *path, const char *const *names,
+                                        bson_error_t *error)
 {
+    char *name = bson_strndup(path + 1, strcspn(path + 1, "."));
+    struct nearest_word nearest = {.word = name};
+    bson_string_t *known = bson_string_new(NULL);
+    char hint[NEAREST_WORD_HINT_MAX];
+    truce_status status = TRUCE_OK;
+    bool found = false;
+
+    for (size_t i = 0; names[i] && !found; i++) {
+        found = !strcmp(names[i], name);
+        truce__nearest_word_offer(&nearest, names[i]);
+        bson_string_append_printf(known, "%s%s", i ? ", " : "", names[i]);
+    }
+    if (!found)
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "the path \"%.200s\" fits no message: a message has no field \"%.80s\", "
+                        "only %s%s",
+                        path, name, known->str, truce__nearest_word_hint(&nearest, hint));
+    bson_string_free(known, true);
+    bson_free(name);
+    return status;
+}
+
+/* Compiles an expression. If it is only a path, checks the path; one that begins with "$$" begins at
+ * a variable. */
+static truce_status template_compile_expression(struct template *node, struct value value,
+                                                const char *const *names, bson_error_t *error)
+{
+    uint32_t length;
+    const char *text = value.type == BSON_TYPE_UTF8 ? truce__value_text(value, &length) : "";
     bson_error_t why = {0};
     truce_status status;
 
     node->kind = TEMPLATE_EXPRESSION;
     status = truce__expression_new(value, NULL, &node->expression, &why);
+    if (!status && names && text[0] == '$' && text[1] != '$')
+        status = template_check_path(text, names, &why);
     return status ? truce__fail(TRUCE_INVALID, error, "field '%.80s' of the mapping: %.300s",
                                 node->key ? node->key : "", why.message)
                   : TRUCE_OK;
@@ -48,7 +82,7 @@ static truce_status template_compile_expression(struct template *node, struct va
 /* Compiles the fields of a document or the elements of an array. After a failure, `node` owns the
  * children so far. */
 static truce_status template_compile_children(struct template *node, struct value value,
-                                              bson_error_t *error)
+                                              const char *const *names, bson_error_t *error)
 {
     struct fields fields = truce__fields(value);
     truce_status status = TRUCE_OK;
@@ -65,7 +99,7 @@ static truce_status template_compile_children(struct template *node, struct valu
         child = &node->children[node->count++];
         memset(child, 0, sizeof *child);
         child->key = bson_strdup(fields.key);
-        status = template_compile(child, fields.value, error);
+        status = template_compile(child, fields.value, names, error);
     }
     return status;
 }
@@ -85,28 +119,29 @@ static bool template_only(struct value value, const char *name, struct value *on
 }
 
 /* Compiles a value: {$expr}, {$literal}, a container, "$PATH", or a constant. */
-static truce_status template_compile(struct template *node, struct value value, bson_error_t *error)
+static truce_status template_compile(struct template *node, struct value value,
+                                     const char *const *names, bson_error_t *error)
 {
     struct value only = value;
     uint32_t length;
     const char *text;
 
     if (template_only(value, "$expr", &only))
-        return template_compile_expression(node, only, error);
+        return template_compile_expression(node, only, names, error);
     if (!template_only(value, "$literal", &only) && truce__value_is_container(value))
-        return template_compile_children(node, value, error);
+        return template_compile_children(node, value, names, error);
     text = value.type == BSON_TYPE_UTF8 ? truce__value_text(value, &length) : "";
     if (*text == '$') {
         node->path = bson_strdup(text);
-        return template_compile_expression(node, value, error);
+        return template_compile_expression(node, value, names, error);
     }
     node->kind = TEMPLATE_VALUE;
     node->value = only;
     return TRUCE_OK;
 }
 
-truce_status truce__template_new(const bson_t *source, bool is_array, struct template **made,
-                                 bson_error_t *error)
+truce_status truce__template_new(const bson_t *source, bool is_array, const char *const *names,
+                                 struct template **made, bson_error_t *error)
 {
     struct template *root = bson_malloc0(sizeof *root);
     truce_status status;
@@ -119,7 +154,7 @@ truce_status truce__template_new(const bson_t *source, bool is_array, struct tem
         status = template_compile_children(root,
                                            is_array ? truce__value_array(&root->source)
                                                     : truce__value_document(&root->source),
-                                           error);
+                                           names, error);
     if (status) {
         truce__template_free(root);
         *made = NULL;

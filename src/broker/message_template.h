@@ -15,15 +15,21 @@
  *     {$literal: V}    is V, unchanged
  *
  * Every other value stays as it is, also names that begin with "$", such as {$inc: {n: "$body.n"}}.
+ *
+ * A path begins with the name of a field of the message. A misspelled name fits no message, so it is
+ * refused when the template is compiled. Paths within an expression are not checked, because
+ * variables can change where they begin.
  */
 #include "base/arena.h"
 #include "base/status.h"
 
 struct template;
 
-/* Compiles a copy of the template. Fails with INVALID if an expression in it is wrong. */
-truce_status truce__template_new(const bson_t *source, bool is_array, struct template **template,
-                                 bson_error_t *error);
+/* Compiles a copy of the template. `names` are the fields that a message may have, and NULL at the
+ * end; NULL means that they are unknown. Fails with INVALID if an expression is wrong, or a path
+ * begins with another name. */
+truce_status truce__template_new(const bson_t *source, bool is_array, const char *const *names,
+                                 struct template **template, bson_error_t *error);
 /* Frees the template. NULL is allowed. */
 void truce__template_free(struct template *template);
 

@@ -389,7 +389,7 @@ static truce_status publisher_compile_key(struct publisher *publisher, bson_erro
     if (!publisher->options->key)
         return TRUCE_OK;
     BSON_APPEND_UTF8(&source, "key", publisher->options->key);
-    status = truce__template_new(&source, false, &publisher->key, error);
+    status = truce__template_new(&source, false, NULL, &publisher->key, error);
     bson_destroy(&source);
     return status;
 }

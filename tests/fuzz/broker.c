@@ -70,7 +70,7 @@ static void fuzz_mapping(const char *into, const char *mapping, const char *mess
     if (!truce__json_read(&mapping_reader, mapping, strlen(mapping), &map, &is_array, &error) &&
         !truce__json_read(&message_reader, message_text, strlen(message_text), &message, NULL,
                           &error) &&
-        !truce__effect_target_new(memory_store(), into, &map, is_array, &target, &error))
+        !truce__effect_target_new(memory_store(), into, &map, is_array, NULL, &target, &error))
         fuzz_effect(target, &message);
     truce__effect_target_free(target);
     truce__json_reader_release(&mapping_reader);

@@ -640,6 +640,38 @@ TEST(a_refusal_of_the_broker_ends_the_consumer)
     case_end(&c);
 }
 
+static void refused_path(const char *url, const char *into, const char *map, const char *id,
+                         const char *reason)
+{
+    struct consume_case c;
+    bson_error_t error = {0};
+
+    case_begin(&c, into, map, false);
+    c.options.url = url;
+    c.options.id = id;
+    CHECK_STATUS(reason ? TRUCE_INVALID : TRUCE_OK, case_run(&c, &error), error);
+    if (reason && !strstr(error.message, reason))
+        test_fail(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", error.message, reason);
+    case_end(&c);
+}
+
+/* The fields of a message are those of its broker. */
+TEST(a_path_that_no_message_has_is_refused_before_the_first_message)
+{
+    refused_path(
+        "kafka://host/topic", "queue:mail", "{'with': '$headrs.x'}", NULL,
+        "a message has no field \"headrs\", only body, id, time, headers, topic, partition, "
+        "offset, key: did you mean \"headers\"?");
+    refused_path("amqp://host/queue", "commit", "[{'insert': 'c', 'with': '$offset'}]", NULL,
+                 "no field \"offset\", only body, id, time, headers, exchange, routingKey, "
+                 "redelivered, type, app, user, contentType, correlationId, replyTo, priority");
+    refused_path("kafka://host/topic", "queue:mail", NULL, "$routingKey",
+                 "no field \"routingKey\"");
+    refused_path("kafka://host/topic", "queue:mail", "{'unique': '$key'}", "$offset", NULL);
+    refused_path("amqps://host/queue", "queue:mail", "{'unique': '$correlationId'}", "$id", NULL);
+    refused_path("fake://host/queue", "queue:mail", "{'unique': '$nope'}", NULL, NULL);
+}
+
 TEST(wrong_options_are_refused)
 {
     static const struct {

@@ -98,6 +98,8 @@ TEST(an_unknown_broker_is_refused_by_name)
 #define MESSAGE                                                                                    \
     "{'body': {'a': 1, 'b': {'c': 'x'}, 'list': [1, 2]}, 'headers': {'x-seq': 7}, 'id': 'm1'}"
 
+static const char *const names[] = {"body", "headers", "id", "key", NULL};
+
 static void maps(const char *template, const char *expected_json)
 {
     bson_t *source = test_bson(template), *message = test_bson(MESSAGE);
@@ -106,7 +108,7 @@ static void maps(const char *template, const char *expected_json)
     struct arena arena = {0};
     bson_error_t error = {0};
 
-    if (CHECK_OK(truce__template_new(source, false, &compiled, &error), error)) {
+    if (CHECK_OK(truce__template_new(source, false, names, &compiled, &error), error)) {
         CHECK_OK(truce__template_apply(compiled, message, &arena, &result, &error), error);
         CHECK_BSON(expected, &result);
         bson_destroy(&result);
@@ -145,7 +147,7 @@ static void refuses(const char *template, const char *reason)
     struct template *compiled = NULL;
     struct arena arena = {0};
     bson_error_t error = {0};
-    truce_status status = truce__template_new(source, false, &compiled, &error);
+    truce_status status = truce__template_new(source, false, names, &compiled, &error);
 
     if (!status) {
         status = truce__template_apply(compiled, message, &arena, &result, &error);
@@ -171,4 +173,25 @@ TEST(a_wrong_expression_is_refused)
     refuses("{'a': {'$expr': {'$nope': 1}}}", "'a'");
     refuses("{'a': '$'}", "'a'");
     refuses("{'a': {'$expr': {'$divide': ['$body.a', 0]}}}", "'a'");
+}
+
+TEST(a_path_that_fits_no_message_is_refused)
+{
+    bson_t *source = test_bson("{'a': {'b': ['$bdoy.a']}}");
+    struct template *compiled = NULL;
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_INVALID, truce__template_new(source, false, names, &compiled, &error),
+                 error);
+    CHECK_TEXT("field '0' of the mapping: the path \"$bdoy.a\" fits no message: a message has no "
+               "field \"bdoy\", only body, headers, id, key: did you mean \"body\"?",
+               error.message);
+    CHECK(!compiled);
+    CHECK_OK(truce__template_new(source, false, NULL, &compiled, &error), error);
+    truce__template_free(compiled);
+    bson_destroy(source);
+    refuses("{'a': '$nope'}", "a message has no field \"nope\", only body, headers, id, key");
+    refuses("{'a': {'$expr': '$Body.a'}}", "did you mean \"body\"?");
+    maps("{'a': {'$literal': '$nope'}, 'b': '$$ROOT.id', 'c': {'$expr': {'$add': ['$nope', 1]}}}",
+         "{'a': '$nope', 'b': 'm1', 'c': null}");
 }
