@@ -105,9 +105,6 @@ static int publish_run(struct cli *cli)
         return cli_usage(cli, "--to URL is missing: amqp://HOST/EXCHANGE or kafka://HOST/TOPIC");
     if (!cli_number(cli, "batch", 1, 1000, 100, &batch))
         return CLI_USAGE;
-    /* The store of a rehearsal has no change feed. */
-    if (options.changes && cli->rehearsal)
-        return CLI_DONE;
     options.batch = (uint32_t)batch;
     publish.stop = cli_interrupt_stop();
     started_ns = truce__clock_monotonic_ns();

@@ -87,7 +87,7 @@ static int show_once(struct cli *cli)
 static int run_top(struct cli *cli)
 {
     int64_t every_ms;
-    bool live = !cli->json && isatty(STDOUT_FILENO) && !cli->rehearsal;
+    bool live = !cli->json && isatty(STDOUT_FILENO);
     int code;
 
     if (!cli_duration(cli, "every", 100, 3600000, 1000, &every_ms))
