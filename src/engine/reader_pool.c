@@ -315,7 +315,9 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
 
 /* ---- connections that rest ------------------------------------------------------------------ */
 
-/* Reads count as frequent each time the count of a slot reaches a multiple of this number. */
+/* Reads count as frequent each time the count of a slot reaches a multiple of this number. Only the
+ * thread that has the slot may change the count, so no tick resets it. Rare reads therefore reach a
+ * multiple, too, once in so many; connections may then rest for one tick. */
 #define READS_FREQUENT 64
 
 bool truce__readers_rest(struct readers *readers, struct reader *reader)
