@@ -131,6 +131,16 @@ TEST(reports_errors_in_an_array_with_their_line)
     IMPORT("[{\"a\":\"\x80\"},{\"b\":1}]", 1, "is not UTF-8");
 }
 
+TEST(blank_lines_at_the_end_are_not_rejected)
+{
+    fresh("in.json");
+    write_text(input, "\n{\"_id\": 1}\n\n{\"_id\": 2}\n\n \t\n");
+    ANSWERS(0, "imported 2\n", NULL, "import", "s", input);
+    ANSWERS(0, "imported 0\n", "was imported before", "import", "s", input);
+    write_text(input, "\n{\"_id\": 1}\n\n{\"_id\": 2}\n\n \t\n{\"_id\": 3}\n  ");
+    ANSWERS(0, "imported 1\n", "resumes at line 7", "import", "s", input);
+}
+
 TEST(an_array_that_was_imported_is_not_imported_again)
 {
     fresh("in.json");

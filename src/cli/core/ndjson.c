@@ -240,8 +240,10 @@ static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bs
         if (status)
             return status;
         had = input->filled - input->next;
-        if (!had && !newline)
+        if (!had && !newline) {
+            line->text = NULL; /* A blank line may have set it. */
             return TRUCE_OK;
+        }
         line->number = line->row = ++input->number;
         line->row_end = line->number + 1;
         line->offset = input->offset;
