@@ -425,6 +425,41 @@ TEST(names_the_ways_out_of_a_damaged_page)
     CHECK(catalog && incomplete);
 }
 
+TEST(a_salvage_of_a_file_that_is_not_a_store_creates_no_store)
+{
+    const char *directory = test_directory();
+    char from[300], page[4096];
+    FILE *file;
+
+    snprintf(store, sizeof store, "%s/saved.truce", directory);
+    ANSWERS(3, "", "is not a regular file", "salvage", directory, store);
+    CHECK(access(store, F_OK) != 0);
+    snprintf(from, sizeof from, "%s/notes", directory);
+    memset(page, 'x', sizeof page);
+    for (int size = 0; size <= 2; size++) {
+        file = fopen(from, "w");
+        for (int i = 0; i < size; i++)
+            CHECK(fwrite(page, 1, sizeof page, file) == sizeof page);
+        fclose(file);
+        ANSWERS(3, "", "is a page of a store: there is nothing to salvage", "salvage", from, store);
+        CHECK(access(store, F_OK) != 0);
+    }
+}
+
+TEST(a_salvage_needs_one_page_of_a_store)
+{
+    char saved[320];
+
+    fresh_store();
+    snprintf(saved, sizeof saved, "%s.saved", store);
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{_id: 1}");
+    for (long page = 1; page < 8; page++)
+        invert_byte(page);
+    CHECK_INT(RUN("salvage", store, saved)->code, ==, 1); /* page 1 begins as that of a store */
+    CHECK(access(saved, F_OK) == 0);
+}
+
 /* root may write to every file, so root runs the command as another user */
 #define RUN_UNPRIVILEGED(...)                                                                      \
     (geteuid() == 0 ? command_run("/usr/bin/setpriv", store, NULL, "--reuid=65534",                \

@@ -131,6 +131,39 @@ TEST(reports_errors_in_an_array_with_their_line)
     IMPORT("[{\"a\":\"\x80\"},{\"b\":1}]", 1, "is not UTF-8");
 }
 
+/* A file without a document creates no store; its faults are reported as usual. */
+TEST(an_import_without_documents_creates_no_store)
+{
+    static const char *const without[] = {"", "\n\n"}, *const useless[] = {"these are my notes\n",
+                                                                           "5\n6\n", "[5, 6]",
+                                                                           "[{\"a\": "};
+
+    fresh("in.json");
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        write_text(input, without[i]);
+        ANSWERS(0, "imported 0\n", "in.json has no documents, so the store is not created",
+                "import", "s", input);
+        CHECK(access(store, F_OK) != 0);
+        CHECK(access(rejects, F_OK) != 0);
+    }
+    for (size_t i = 0; i < sizeof useless / sizeof *useless; i++) {
+        write_text(input, useless[i]);
+        ANSWERS(1, NULL, "in.json has no documents, so the store is not created", "import", "s",
+                input);
+        CHECK(access(store, F_OK) != 0);
+        CHECK(access(rejects, F_OK) == 0);
+    }
+    /* A store that exists is used. */
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{_id: 1}");
+    write_text(input, "");
+    ANSWERS(0, "imported 0\n", NULL, "import", "s", input);
+    /* A fault before the first document. */
+    unlink(store);
+    write_text(input, "x\n{\"_id\": 1}\n{\"_id\": 2}\n");
+    ANSWERS(1, NULL, NULL, "import", "s", input);
+    ANSWERS(0, "2\n", NULL, "count", "s");
+}
+
 TEST(blank_lines_at_the_end_are_not_rejected)
 {
     fresh("in.json");
@@ -274,6 +307,7 @@ static void import_record(int line, const char *header, const char *record, cons
 TEST(reports_errors_in_a_record_with_their_line)
 {
     fresh("in.csv");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{}");
     import_record(__LINE__, "a,b", "1", NULL, "1 cell, but the header has 2");
     import_record(__LINE__, "a,b", "1,2,3\n", NULL, "3 cells, but the header has 2");
     import_record(__LINE__, "a", "x\"y\n", NULL, "a quote inside a cell");

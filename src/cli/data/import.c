@@ -8,10 +8,12 @@
  *
  * The progress is recorded, so a killed import resumes.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -548,8 +550,48 @@ static int import_finish(struct import *import)
                    import->imported, import->rejected, import->rejects.path);
     else
         cli_answer(cli, &answer, "imported %" PRId64, import->imported);
+    if (!cli->store)
+        cli_note(cli, "%s has no documents, so the store is not created", import->path);
     bson_destroy(&answer);
     return import->rejected ? CLI_NO : CLI_DONE;
+}
+
+/* Sets *usable to false if no line of the input is a document. An empty array, or CSV without
+ * records, is usable. Resumes at the first line. */
+static int import_scan(struct import *import, bool *usable)
+{
+    struct ndjson_line line;
+    bson_error_t error;
+    bson_t document;
+    truce_status status;
+
+    *usable = import->form != NDJSON_LINES;
+    while (!(status = cli_ndjson_next(import->input, &line, &error)) && line.text) {
+        *usable = !cli_ndjson_document(import->input, &line, &document);
+        if (*usable)
+            break;
+    }
+    if (!status)
+        status = cli_ndjson_seek(import->input, 0, 1, 1, &error);
+    return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
+}
+
+/* Opens the store, unless it would be created for a file without a document. */
+static int import_open_store(struct import *import)
+{
+    struct cli *cli = import->cli;
+    const char *file = cli->uri ? cli_store_path(cli->uri) : NULL;
+    struct stat about;
+    bool usable = true;
+    int code = CLI_DONE;
+
+    if (file && access(file, F_OK) != 0 && errno == ENOENT && !stat(import->path, &about) &&
+        S_ISREG(about.st_mode)) {
+        usable = about.st_size > 0;
+        if (usable)
+            code = import_scan(import, &usable);
+    }
+    return code || !usable ? code : cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
 }
 
 /* Imports the input. If it can be read twice, continues where an earlier import ended. */
@@ -558,7 +600,7 @@ static int cli_import_all(struct import *import)
     bson_error_t error;
     int code = CLI_DONE;
 
-    import->tracked = cli_ndjson_size(import->input) > 0;
+    import->tracked = import->cli->store && cli_ndjson_size(import->input) > 0;
     if (import->tracked)
         code = import_find_progress(import);
     else
@@ -628,7 +670,7 @@ static int import_run(struct cli *cli)
         goto out;
     }
     import_make_id(&import);
-    code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
+    code = import_open_store(&import);
     if (!code)
         code = cli_import_all(&import);
 out:

@@ -10,6 +10,7 @@
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
+#include "engine/storage/page_recovery.h"
 
 struct salvaging {
     struct cli *cli;
@@ -90,6 +91,21 @@ static void show_report(const struct cli *cli, const truce_salvage_report *repor
         cli_note(cli, "the documents of the collections salvaged_N belong to unknown collections");
 }
 
+/* Refuses a file of which nothing can be salvaged, before TO is created. */
+static int salvage_check_from(struct cli *cli, const char *from)
+{
+    struct page_recovery recovery;
+    bson_error_t error;
+    truce_status status = truce__page_recovery_open(from, &recovery, &error);
+
+    if (!status && !truce__page_recovery_finds_store(&recovery))
+        status = truce__fail(TRUCE_CORRUPT, &error,
+                             "no page of \"%s\" is a page of a store: there is nothing to salvage",
+                             from);
+    truce__page_recovery_close(&recovery);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
 /* Refuses a call in which TO is FROM, because SQLite would write into the damaged file. */
 static int check_arguments(struct cli *cli, const char *from)
 {
@@ -105,7 +121,7 @@ static int check_arguments(struct cli *cli, const char *from)
         return cli_message(cli, CLI_FAILED, "cannot read \"%s\": %s", from, strerror(errno));
     if (!stat(to, &two) && one.st_ino == two.st_ino && one.st_dev == two.st_dev)
         return cli_usage(cli, "FROM and TO are the same file (%s)", from);
-    return CLI_DONE;
+    return salvage_check_from(cli, from);
 }
 
 static int salvage_run(struct cli *cli)

@@ -300,6 +300,22 @@ static bool has_right_sum(const uint8_t *bytes, uint32_t page)
     return BSON_UINT64_FROM_LE(sum) == truce__kv_page_sum(bytes, page);
 }
 
+bool truce__page_recovery_finds_store(const struct page_recovery *recovery)
+{
+    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
+
+    for (uint32_t page = 1; page <= recovery->pages; page++) {
+        if (recovery->frames[page])
+            return true;
+        if (read_at(recovery->file, bytes, sizeof bytes,
+                    (int64_t)(page - 1) * PAGE_RECOVERY_PAGE_BYTES) &&
+            !page_recovery_is_empty(bytes) &&
+            (has_right_sum(bytes, page) || (page == 1 && truce__kv_magic_show(bytes))))
+            return true;
+    }
+    return false;
+}
+
 enum page_recovery_state truce__page_recovery_read(const struct page_recovery *recovery,
                                                    uint32_t page,
                                                    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES])

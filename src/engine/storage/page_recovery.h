@@ -54,6 +54,10 @@ truce_status truce__page_recovery_open(const char *path, struct page_recovery *r
                                        bson_error_t *error);
 void truce__page_recovery_close(struct page_recovery *recovery);
 
+/* Returns whether a page of the file or of its log has the right checksum, or page 1 begins as that of
+ * a store. Otherwise, nothing can be read from the file. */
+bool truce__page_recovery_finds_store(const struct page_recovery *recovery);
+
 /* Reads the best version of a page: from the log, otherwise from the file. Returns its state.
  * Numbers of pages begin at 1. */
 enum page_recovery_state truce__page_recovery_read(const struct page_recovery *recovery,
