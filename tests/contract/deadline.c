@@ -424,6 +424,14 @@ static truce_status watched_modify(truce_store *inner, const char *collection, c
                                   error);
 }
 
+static truce_status watched_count(truce_store *inner, const char *collection, const bson_t *filter,
+                                  const truce_count_options *options, int64_t *count,
+                                  bson_error_t *error)
+{
+    note();
+    return below->count(inner, collection, filter, options, count, error);
+}
+
 TEST(every_call_of_a_claim_has_a_deadline_by_default)
 {
     truce_queue *queue;
@@ -497,6 +505,7 @@ TEST(every_call_of_a_queue_has_a_deadline_by_default)
     watched = *below;
     watched.bulk = watched_bulk;
     watched.find = watched_find;
+    watched.count = watched_count;
     watched.find_and_modify = watched_modify;
     store->ops = &watched;
     calls = without = 0;
@@ -518,6 +527,10 @@ TEST(every_call_of_a_queue_has_a_deadline_by_default)
     CHECK_OK(truce_cron_set(queue, "nightly", "0 3 * * *", payload, NULL, &error), error);
     CHECK_OK(truce_cron_pause(store, "nightly", &error), error);
     CHECK_OK(truce_cron_remove(store, "nightly", &error), error);
+    CHECK_OK(truce_queue_stats(store, &document, &error), error);
+    bson_destroy(&document);
+    CHECK_OK(truce_queue_graph(store, &added.id, &document, &error), error);
+    bson_destroy(&document);
     CHECK_INT(count, ==, 1);
     CHECK_INT(calls, >, 40);
     CHECK_INT(without, ==, 0);

@@ -186,11 +186,14 @@ static void queue_forget(truce_queue *queue)
         atomic_store(times[i], 0);
 }
 
+uint32_t truce__queue_store_deadline_ms(const truce_store *store)
+{
+    return store->deadline_ms ? store->deadline_ms : COMMIT_DEADLINE_MS;
+}
+
 uint32_t truce__queue_deadline_ms(const truce_queue *queue)
 {
-    uint32_t otherwise = queue->store->deadline_ms ? queue->store->deadline_ms : COMMIT_DEADLINE_MS;
-
-    return queue->deadline_ms ? queue->deadline_ms : otherwise;
+    return queue->deadline_ms ? queue->deadline_ms : truce__queue_store_deadline_ms(queue->store);
 }
 
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)

@@ -97,6 +97,8 @@ struct truce_job {
 /* Returns the deadline of a call on one job, or of a claim, also if the options have none. Such a
  * call takes several calls of the store, and each of them would wait for a silent server. */
 uint32_t truce__queue_deadline_ms(const truce_queue *queue);
+/* Returns that of a call that has a store, but no queue. */
+uint32_t truce__queue_store_deadline_ms(const truce_store *store);
 /* Returns the refusal of the options, or ensures the indexes. Every call begins with it. */
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error);
 /* Creates the indexes that every queue needs. */

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/wait_limit.h"
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
 
@@ -212,6 +214,8 @@ truce_status truce_queue_stats(truce_store *store, bson_t *result, bson_error_t 
 {
     RETURN_IF_NULL(result, error);
 
+    DEADLINE_SCOPE(truce__queue_store_deadline_ms(store));
+    WAIT_LIMIT_SCOPE();
     struct stats stats = {.store = store};
     truce_status status = TRUCE_OK;
 

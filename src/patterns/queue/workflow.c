@@ -919,6 +919,8 @@ truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t 
     RETURN_IF_NULL(result, error);
     RETURN_EMPTY_IF_NULL(id, result, error);
 
+    DEADLINE_SCOPE(truce__queue_store_deadline_ms(store));
+    WAIT_LIMIT_SCOPE();
     struct graph *graph = bson_malloc0(sizeof *graph);
     bson_t *filter = BCON_NEW("_id", BCON_OID(id));
     char text[25];
