@@ -9,6 +9,7 @@ from pymongo.errors import InvalidOperation
 from pymongo.results import DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
 from . import _merge, errors
+from ._public import public
 from ._values import (
     Document,
     Duration,
@@ -17,7 +18,6 @@ from ._values import (
     checked_replacement,
     checked_update,
     duration_milliseconds,
-    named_options,
     without_none,
 )
 
@@ -48,6 +48,7 @@ def _check_writes(reply: Reply) -> Reply:
     return reply
 
 
+@public
 class AsyncCursor:
     """The documents of a reply, batch by batch. A cursor that is not read to its end is closed by
     `close()` or at the end of `with`."""
@@ -198,7 +199,7 @@ class AsyncChangeStream(AsyncCursor):
         return change
 
 
-@named_options
+@public
 class AsyncCollection:
     """The documents of a collection. Methods and results are those of pymongo."""
 

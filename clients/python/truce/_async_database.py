@@ -35,13 +35,13 @@ from ._async_job import AsyncJob
 from ._commit_list import CommitList, late
 from ._operations import Operations
 from ._transport import AsyncServerTransport, AsyncTransport
+from ._public import public
 from ._values import (
     Document,
     Duration,
     NotFoundReply,
     Reply,
     Time,
-    named_options,
     time_milliseconds,
     without_none,
 )
@@ -57,7 +57,7 @@ _TRIES = 4
 _TRANSACTION_SECONDS = 120
 
 
-@named_options
+@public
 class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
     """
     A database of a store or server: the operations of truce, collections, commits, transactions.
@@ -66,6 +66,8 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
     a transaction is for one caller. At the end of `with`, it is closed.
     A collection is `db["students"]`.
     """
+
+    _attribute_hint = 'a collection is db["{}"]'
 
     def __init__(
         self, transport: AsyncTransport, name: Optional[str] = None, session: Any = None
@@ -498,6 +500,7 @@ class AsyncCommit(CommitList):
         self.results = {one.pop("change"): one for one in reply.get("results", [])}
 
 
+@public
 class AsyncEdit:
     """
     Changes of a tree, published together at the end of `with`. After the end, `version` and

@@ -12,13 +12,14 @@ from ._async_database import AsyncDatabase
 from ._async_job import AsyncJob
 from ._bind import Handle, bound
 from ._lease import AsyncLease
-from ._values import Document, Duration, Reply, duration_milliseconds, named_options
+from ._public import public
+from ._values import Document, Duration, Reply, duration_milliseconds
 
 _log = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
 
 
-@named_options
+@public
 class AsyncQueue(AsyncBoundQueue):
     """The operations of one queue: `db.queue("mail").add({"to": "ada@example.org"})`."""
 
@@ -82,12 +83,14 @@ class AsyncQueue(AsyncBoundQueue):
                     raise RuntimeError(f"job {job.id} was not ended: use `with job:`")
 
 
+@public
 class AsyncLedger(AsyncBoundLedger):
     """The operations of one ledger: `db.ledger("bank").balance(account="cash")`."""
 
     iterate_statement = bound(AsyncDatabase.iterate_statement)
 
 
+@public
 class AsyncRevision(Dict[str, Any]):
     """
     A document with a version: a dict that you may change, also in place, and save.
@@ -104,7 +107,7 @@ class AsyncRevision(Dict[str, Any]):
         self.outcome: Optional[str] = reply.get("outcome")
 
 
-@named_options
+@public
 class AsyncRevisions(Handle[AsyncDatabase]):
     """
     The documents of a collection with version numbers; `db.revisions` has the options.

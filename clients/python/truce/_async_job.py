@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, List, Optional, TypeVar
 
 from . import _telemetry, errors
 from ._commit_list import CommitList
+from ._public import public
 from ._values import (
     Document,
     Duration,
     Reply,
     duration_milliseconds,
     error_text,
-    named_options,
     result_document,
     without_none,
 )
@@ -31,7 +31,7 @@ _OUTCOMES = {
 }
 
 
-@named_options
+@public
 class AsyncJob:
     """
     A claimed job: `id`, `payload`, `attempt`, and `document`, all of it.

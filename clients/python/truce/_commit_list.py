@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import errors
 from ._operations import CommitOperations
-from ._values import Document, named_options, without_none
+from ._public import public
+from ._values import Document, without_none
 
 
 def late(what: str) -> errors.Invalid:
@@ -14,7 +15,7 @@ def late(what: str) -> errors.Invalid:
     return errors.Invalid(f"a change was added after the end of the {what}: add it within `with`", 2)
 
 
-@named_options
+@public
 class CommitList(CommitOperations[int]):
     """
     A list of changes: of documents, by the methods here, and operations, by their own names.

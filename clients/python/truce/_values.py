@@ -134,6 +134,7 @@ def snake_case(wire: str) -> str:
 
 
 def _named(function: Any, shown: str) -> Any:
+    function.__qualname__ = shown  # Python's errors show it, and the class is an internal one.
     parameters = inspect.signature(function).parameters.values()
     known = [one.name for one in parameters if one.name != "self"]
     is_open = any(one.kind is one.VAR_POSITIONAL for one in parameters)
@@ -155,7 +156,9 @@ def _named(function: Any, shown: str) -> Any:
             if unknown is None:
                 raise
         plain = {snake_case(name): name for name in known if name not in options}
-        close = difflib.get_close_matches(snake_case(unknown), plain, 1)
+        word = snake_case(unknown)
+        close = difflib.get_close_matches(word, plain, 1)
+        close = close or [one for one in plain if one.startswith(word)]
         hint = f"did you mean {plain[close[0]]!r}?" if close else f"it has {', '.join(known)}"
         raise TypeError(f"{shown}() has no option {unknown!r}: {hint}")
 

@@ -13,7 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 from . import _telemetry, errors
 from ._database import Database
 from ._job import Job
-from ._values import Duration, duration_milliseconds, named_options
+from ._public import public
+from ._values import Duration, duration_milliseconds
 
 _logger = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
@@ -66,7 +67,7 @@ class WorkerLog:
         self._log(logging.INFO, "stopping; waiting for %d %s", jobs, "job" if jobs == 1 else "jobs")
 
 
-@named_options
+@public
 class Worker(WorkerLog):
     """
     Runs `handler(job)` for the jobs of a queue, `concurrency` of them at a time.

@@ -37,6 +37,7 @@ from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
 from ._transport import AsyncNativeTransport, AsyncServerTransport, client_options, name_in_client, name_in_uri
+from ._public import public
 from ._values import Duration, duration_milliseconds, named_options
 from ._worker import WorkerLog, check_worker, worker_name
 
@@ -105,7 +106,7 @@ def connect(
     return Database(AsyncServerTransport(uri, False), database or name_in_client(uri))
 
 
-@named_options
+@public
 class Worker(WorkerLog):
     """
     Runs `await handler(job)` for the jobs of a queue, `concurrency` of them at a time, as

@@ -18,6 +18,7 @@ from pymongo.errors import (
     ConnectionFailure,
     DocumentTooLarge,
     DuplicateKeyError,
+    InvalidOperation,
     OperationFailure,
     PyMongoError,
     ServerSelectionTimeoutError,
@@ -341,6 +342,8 @@ def of_pymongo(error: Exception, command: str) -> Exception:
         made = Unreachable(str(error))
     elif isinstance(error, ConfigurationError) and "wire version" in str(error):
         made = WrongServer(f"the server is not truce: {error}")
+    elif isinstance(error, InvalidOperation) and "after close" in str(error):
+        made = Invalid("the database is closed", 2)
     else:
         return error
     for label in error._error_labels:

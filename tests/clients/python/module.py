@@ -241,6 +241,48 @@ def check_classes(db):
         check("it has the closest option", "did you mean 'delay_ms'?" in str(error), error)
 
 
+def check_names(db):
+    """Misspelled names get the closest one, and messages and reprs have no internal names."""
+    queue, commit = db.queue("named"), db.commit()
+    db.enqueue("named", payload={})
+    (job,) = db.claim_jobs("named", most=1)
+    for what, owner, name, hints in (
+        ("a collection", db, "people", ("'Database'", 'a collection is db["people"]')),
+        ("a method of a database", db, "enque", ("did you mean 'enqueue'?", 'db["enque"]')),
+        ("a method of another language", db, "jobResults", ("did you mean 'job_results'?",)),
+        ("a method of a collection", db["people"], "inser_one", ("'Collection'", "did you mean 'insert_one'?")),
+        ("an attribute of a job", job, "paylod", ("'Job'", "did you mean 'payload'?")),
+        ("a method of a queue", queue, "ad", ("'Queue'", "did you mean 'add'?")),
+        ("a method of a commit", commit, "udpate", ("'Commit'", "did you mean 'update'?")),
+        ("a method of a cursor", db["people"].find(), "tolist", ("'FindCursor'", "did you mean 'to_list'?")),
+        ("a method of asyncio", aio.connect(pymongo.AsyncMongoClient()), "enque", ("'aio.Database'",)),
+    ):
+        error = raises(what, AttributeError, lambda: getattr(owner, name))
+        check(f"{what}: the hint", all(hint in str(error) for hint in hints), error)
+    check("no hint", not hasattr(db, "_nothing") and not hasattr(db["people"], "archive"))
+    if isinstance(db._transport, truce.NativeTransport):
+        error = raises("a property", AttributeError, lambda: db.database)
+        check("it keeps its own error", "has no pymongo database" in str(error), error)
+    for what, call, text in (
+        ("an operation", lambda: db.cron_set("x", queue="q", line="0 3 * * *"), "cron_set() missing"),
+        ("a change", lambda: commit.ledger_post("b"), "ledger_post() missing"),
+        ("a method", lambda: truce.Worker(db), "Worker() missing"),
+    ):
+        error = raises(f"{what} without an argument", TypeError, call)
+        # Before 3.10, Python's own errors have the name of __init__.
+        check(f"{what}: its name", str(error).startswith(text) or sys.version_info < (3, 10), error)
+    error = raises("the beginning of an option", TypeError, lambda: db.item("c", id=1))
+    check("the whole option", "did you mean 'identity'?" in str(error), error)
+    for owner, text in (
+        (db["people"], "<truce.Collection name='people'>"),
+        (queue, "<truce.Queue name='named'>"),
+        (job, f"<truce.Job id={job.id!r} queue='named'>"),
+        (commit, f"<truce.Commit at {id(commit):#x}>"),
+    ):
+        check("a repr", repr(owner) == text, repr(owner))
+    job.done()
+
+
 def check_transactions(db):
     accounts = db["accounts"]
 
@@ -1034,7 +1076,7 @@ def check_testing(db):
 
 
 def check_all(db):
-    for part in (check_commits, check_unused_commits, check_classes, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
+    for part in (check_commits, check_unused_commits, check_classes, check_names, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
                  check_revisions, check_forms, check_sync, check_money, check_trees, check_jobs, check_workers,
                  check_steps, check_logs, check_values, check_testing, check_revision_handles, check_queue_handles, check_ledger_handles):
         part(db)
@@ -1110,6 +1152,9 @@ def check_private(program):
     with start_server(program=program) as server, truce.connect(server) as db:
         db["x"].insert_one({"_id": 1})
         check("a private server", db["x"].find_one() == {"_id": 1} and "truce.sock" in server)
+        with truce.connect(server) as closed:
+            closed.queues()
+        raises("a closed database", truce.Invalid, closed.queues)
     check("it ends", raises("unreachable", truce.Unreachable, lambda: truce.connect(server, serverSelectionTimeoutMS=100).help()))
     with open_temporary() as db:
         db["x"].insert_one({"_id": 1})
