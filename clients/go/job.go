@@ -31,8 +31,8 @@ type Job struct {
 	lost  bool
 	// The commits and steps that the handler began.
 	changes []*Changes
-	// The names of the steps that this attempt completes, has completed, or found complete.
-	steps map[string]bool
+	// The steps, sleeps, and waits that this attempt completes, has completed, or found complete.
+	called map[jobCall]string
 	// Cancels the context of the worker's handler.
 	cancel context.CancelCauseFunc
 	// The logger of the worker, or nil without a worker.
@@ -298,34 +298,45 @@ func (j *Job) Step(name string, result any) *JobStep {
 	return s
 }
 
-// beginStep refuses the second of two steps of one name: it would be skipped as if it were the first.
-func (j *Job) beginStep(name string) error {
-	j.mutex.Lock()
-	defer j.mutex.Unlock()
-	if j.steps[name] {
-		return fail(ErrInvalid, 2, fmt.Sprintf("this attempt of the job has already begun the step %q: "+
-			"give each step its own name, for example with an index", name))
-	}
-	if j.steps == nil {
-		j.steps = map[string]bool{}
-	}
-	j.steps[name] = true
-	return nil
+// A jobCall is the name of a wait, or of a step or sleep, which share their names.
+type jobCall struct {
+	wait bool
+	name string
 }
 
-// failedStep lets a step that failed be repeated.
-func (j *Job) failedStep(name string) {
+// once makes a call of a kind and a name. It refuses the second call of a name, which would be
+// skipped as if it were the first. A call that failed may be repeated.
+func (j *Job) once(kind, name string, run func() error) error {
+	call := jobCall{kind == "wait", name}
 	j.mutex.Lock()
-	delete(j.steps, name)
+	earlier, known := j.called[call]
+	if !known {
+		if j.called == nil {
+			j.called = map[jobCall]string{}
+		}
+		j.called[call] = kind
+	}
 	j.mutex.Unlock()
+	if known {
+		return fail(ErrInvalid, 2, fmt.Sprintf("this attempt of the job has already begun the %s %q: "+
+			"give each %s its own name, for example with an index", earlier, name, kind))
+	}
+	err := run()
+	if err != nil {
+		j.mutex.Lock()
+		delete(j.called, call)
+		j.mutex.Unlock()
+	}
+	return err
 }
 
 // Run completes the step.
 func (s *JobStep) Run(ctx context.Context) error {
 	s.ran = true
-	if err := s.job.beginStep(s.name); err != nil {
-		return err
-	}
+	return s.job.once("step", s.name, func() error { return s.run(ctx) })
+}
+
+func (s *JobStep) run(ctx context.Context) error {
 	made := newCommand("truceJobStep", true, true)
 	made.putText("truceJobStep", s.job.Queue)
 	if len(s.list) > 0 {
@@ -335,7 +346,6 @@ func (s *JobStep) Run(ctx context.Context) error {
 	made.options(&o)
 	reply, err := s.job.db.run(ctx, made)
 	if err != nil {
-		s.job.failedStep(s.name)
 		s.job.see(err)
 		return s.withNames(err, &o)
 	}
@@ -358,23 +368,31 @@ func (j *Job) suspended(ctx context.Context, err error) error {
 }
 
 // Sleep suspends the job for a time, once for each name in all attempts. Until the time is over, it
-// returns ErrSuspended: return it from the handler.
+// returns ErrSuspended: return it from the handler. A second sleep of the same name in one attempt
+// fails with ErrInvalid.
 func (j *Job) Sleep(ctx context.Context, name string, delay time.Duration) error {
-	o := JobSleepOptions{ID: j.ID, Token: j.token, Name: name, Delay: delay}
-	_, err := j.db.JobSleep(ctx, j.Queue, o)
-	return j.suspended(ctx, err)
+	return j.once("sleep", name, func() error {
+		o := JobSleepOptions{ID: j.ID, Token: j.token, Name: name, Delay: delay}
+		_, err := j.db.JobSleep(ctx, j.Queue, o)
+		return j.suspended(ctx, err)
+	})
 }
 
 // Wait suspends the job until an event arrives (Signal), or, if the timeout is not zero, that time
 // is over. Until then, it returns ErrSuspended: return it from the handler. After a timeout, the
-// event is nil.
+// event is nil. A second wait of the same name in one attempt fails with ErrInvalid.
 func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (Reply, error) {
 	o := JobWaitOptions{ID: j.ID, Token: j.token, Name: name}
 	if timeout != 0 {
 		o.Timeout = &timeout
 	}
-	reply, err := j.db.JobWait(ctx, j.Queue, o)
-	if err := j.suspended(ctx, err); err != nil {
+	var reply Reply
+	err := j.once("wait", name, func() error {
+		var err error
+		reply, err = j.db.JobWait(ctx, j.Queue, o)
+		return j.suspended(ctx, err)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if !reply.Bool("came") {

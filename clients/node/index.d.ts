@@ -503,11 +503,15 @@ export declare class Job<P extends Document = any> {
         fill: (changes: Changes) => unknown,
         options?: { result?: Document },
     ): Promise<{ earlier: boolean; result?: Document }>;
-    /** Suspends the job for a time, once for each name. Throws Suspended until then. */
+    /**
+     * Suspends the job for a time, once for each name. Throws Suspended until then. A second sleep of
+     * the same name in one attempt is refused (Invalid).
+     */
     sleep(name: string, delayMS: Duration): Promise<void>;
     /**
      * Suspends the job until an event arrives (`db.signal`). Throws Suspended until then. Returns
-     * the event, or null if the time is over.
+     * the event, or null if the time is over. A second wait of the same name in one attempt is
+     * refused (Invalid).
      */
     wait(name: string, options?: { timeoutMS?: Duration }): Promise<Document | null>;
 

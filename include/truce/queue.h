@@ -419,7 +419,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_step(truce_job *job, const ch
  * free it and claim another. When the time comes, the job is claimed again and runs from its
  * beginning; its completed steps are not repeated, and no attempt is counted. TRUCE_OK means that
  * the sleep or wait has ended, and the job continues. `name` follows the rules of a step's name,
- * and no step of the job has the same name.
+ * and no step of the job has the same name. A second sleep or wait of the same name in one attempt
+ * is TRUCE_INVALID; a call that failed may be repeated.
  */
 
 /* Sleeps once for each name, across all attempts. */

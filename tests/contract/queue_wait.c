@@ -70,6 +70,16 @@ static void sleeping(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_job_step(job, "first", step, NULL, NULL, &error), error);
     CHECK_OK(truce_job_sleep(job, "pause", 3600000, &error), error);
     CHECK_OK(truce_job_sleep(job, "none", 0, &error), error);
+    /* Skipping the second sleep of a name, as in a loop, would continue at once. */
+    CHECK_STATUS(TRUCE_INVALID, truce_job_sleep(job, "none", 1, &error), error);
+    CHECK(strstr(error.message, "the sleep \"none\": give each sleep its own name"));
+    CHECK_STATUS(TRUCE_INVALID, truce_job_sleep(job, "first", 1, &error), error);
+    CHECK(strstr(error.message, "the step \"first\": give each sleep its own name"));
+    CHECK_STATUS(TRUCE_INVALID, truce_job_step(job, "none", step, NULL, NULL, &error), error);
+    CHECK(strstr(error.message, "the sleep \"none\": give each step its own name"));
+    CHECK_STATUS(TRUCE_INVALID, truce_job_sleep(job, "again", -1, &error), error);
+    CHECK_OK(truce_job_sleep(job, "again", 0, &error),
+             error); /* a call that failed may be repeated */
     CHECK_STATUS(TRUCE_INVALID, truce_job_sleep(job, "a.b", 0, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_job_sleep(job, "a", -1, &error), error);
     CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
@@ -111,11 +121,14 @@ static void waiting(truce_store *store, const struct setting *setting)
     job = rig_claim(queue);
     REQUIRE(job);
     CHECK_INT(truce_job_attempt(job), ==, 1);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(wait(job, 1, &sum, &came, &error), error);
-        CHECK(came);
-        CHECK_INT(sum, ==, 5); /* the first one counts */
-    }
+    CHECK_STATUS(TRUCE_INVALID, wait(job, -2, &sum, &came, &error), error);
+    CHECK_OK(wait(job, 1, &sum, &came, &error), error);
+    CHECK(came);
+    CHECK_INT(sum, ==, 5); /* the first one counts */
+    /* A second wait of a name, as in a loop, would return the same event. */
+    CHECK_STATUS(TRUCE_INVALID, wait(job, 1, &sum, &came, &error), error);
+    CHECK(!came);
+    CHECK(strstr(error.message, "the wait \"paid\": give each wait its own name"));
     CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_queue_signal(queue, NULL, &id, "more", event, &error), error);
     truce_job_free(job);
@@ -183,6 +196,7 @@ static void timed_out(truce_store *store, const struct setting *setting)
         CHECK_OK(wait(job, 3600000, &sum, &came, &error), error);
         CHECK(!came);
         CHECK_OK(truce_queue_signal(queue, NULL, &id, "paid", NULL, &error), error);
+        bson_reinit(&job->awaited); /* as a second request of the same attempt */
         CHECK_OK(wait(job, 3600000, &sum, &came, &error), error);
         CHECK(!came);
         CHECK_OK(truce_job_snooze(job, NULL, 0, &error), error);

@@ -55,8 +55,10 @@ class Job {
     #lost = new AbortController();
     /* The calls of the handler that have not ended. */
     #calls = new Set();
-    /* The names of the steps that this attempt completes, has completed, or found complete. */
-    #steps = new Set();
+    /* The steps, sleeps, and waits that this attempt completes, has completed, or found complete:
+     * their names with their kinds. Steps and sleeps share their names. */
+    #called = new Map();
+    #awaited = new Map();
 
     /* This worker has reported the end of the job. */
     ended = false;
@@ -182,8 +184,7 @@ class Job {
     async #step(name, fill, options) {
         const { result } = checked(options, ["result"], "step");
         this.#checkOpen();
-        this.#beginStep(name);
-        try {
+        return this.#call(this.#called, "step", name, async () => {
             const changes = await changesOf(fill, "step");
             const fields = {
                 ...this.#claim,
@@ -193,21 +194,24 @@ class Job {
             };
             const reply = await this.#database.jobStep(this.queue, fields);
             return { earlier: reply.earlier, result: reply.result };
-        } catch (error) {
-            this.#steps.delete(name); // A step that failed may be repeated.
-            throw error;
-        }
+        });
     }
 
-    /* The second of two steps of one name would be skipped as if it were the first. */
-    #beginStep(name) {
-        if (this.#steps.has(name)) {
+    /* Refuses the second call of a name: it would be skipped as if it were the first. */
+    async #call(called, kind, name, call) {
+        if (called.has(name)) {
             const message =
-                `this attempt of the job has already begun the step ${JSON.stringify(name)}: ` +
-                "give each step its own name, for example with an index";
+                `this attempt of the job has already begun the ${called.get(name)} ` +
+                `${JSON.stringify(name)}: give each ${kind} its own name, for example with an index`;
             throw new errors.Invalid(message, { code: 2 });
         }
-        this.#steps.add(name);
+        called.set(name, kind);
+        try {
+            return await call();
+        } catch (error) {
+            called.delete(name); // A call that failed may be repeated.
+            throw error;
+        }
     }
 
     sleep(name, delayMS) {
@@ -216,9 +220,10 @@ class Job {
 
     async #sleep(name, delayMS) {
         this.#checkOpen();
-        this.#checkSuspended(
-            await this.#database.jobSleep(this.queue, { ...this.#claim, name, delayMS }),
-        );
+        await this.#call(this.#called, "sleep", name, async () => {
+            const fields = { ...this.#claim, name, delayMS };
+            this.#checkSuspended(await this.#database.jobSleep(this.queue, fields));
+        });
     }
 
     wait(name, options) {
@@ -228,9 +233,12 @@ class Job {
     async #wait(name, options) {
         const { timeoutMS } = checked(options, ["timeoutMS"], "wait");
         this.#checkOpen();
-        const reply = await this.#database.jobWait(this.queue, { ...this.#claim, name, timeoutMS });
-        this.#checkSuspended(reply);
-        return reply.came ? (reply.event ?? {}) : null;
+        return this.#call(this.#awaited, "wait", name, async () => {
+            const fields = { ...this.#claim, name, timeoutMS };
+            const reply = await this.#database.jobWait(this.queue, fields);
+            this.#checkSuspended(reply);
+            return reply.came ? (reply.event ?? {}) : null;
+        });
     }
 
     #checkSuspended(reply) {

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, List, Optional, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple, TypeVar
 
 from . import _telemetry, errors
 from ._commit_list import CommitList
@@ -62,8 +63,9 @@ class AsyncJob:
         self._work: Any = None
         # The commits and steps that the handler began.
         self._lists: List[CommitList] = []
-        # The names of the steps that this attempt completes, has completed, or found complete.
-        self._steps: List[str] = []
+        # The steps, sleeps, and waits that this attempt completes, has completed, or found complete:
+        # the kind and the name of each.
+        self._called: List[Tuple[str, str]] = []
 
     def _begun(self, changes: L) -> L:
         self._lists.append(changes)
@@ -138,32 +140,49 @@ class AsyncJob:
         The name is unique in the job, and has no "." and "$". A second step of the same name in one
         attempt raises Invalid.
         """
-        self._check_step(name)
+        self._check_new("step", name)
         return self._begun(AsyncJobStep(self, name, result))
 
-    def _check_step(self, name: str) -> None:
-        if name in self._steps:
-            raise errors.Invalid(
-                f"this attempt of the job has already begun the step {name!r}: give each step its own "
-                "name, for example with an index",
-                2,
-            )
+    def _check_new(self, kind: str, name: str) -> None:
+        """Refuses the second call of a name: it would be skipped as if it were the first. Steps and
+        sleeps share their names."""
+        for earlier, other in self._called:
+            if other == name and (earlier == "wait") == (kind == "wait"):
+                raise errors.Invalid(
+                    f"this attempt of the job has already begun the {earlier} {name!r}: give each "
+                    f"{kind} its own name, for example with an index",
+                    2,
+                )
+
+    @contextmanager
+    def _call(self, kind: str, name: str) -> Iterator[None]:
+        """Records the name of a call. A call that failed may be repeated."""
+        self._check_new(kind, name)
+        self._called.append((kind, name))
+        try:
+            yield
+        except BaseException:
+            self._called.remove((kind, name))
+            raise
 
     async def sleep(self, name: str, delay_ms: Duration) -> None:
         """Suspends the job for a time, once for each name in all attempts. Raises Suspended until
-        the time is over."""
-        reply = await self._database.job_sleep(
-            self.queue, id=self.id, token=self.token, name=name, delay_ms=delay_ms
-        )
-        self._check_suspended(reply)
+        the time is over. A second sleep of the same name in one attempt raises Invalid."""
+        with self._call("sleep", name):
+            reply = await self._database.job_sleep(
+                self.queue, id=self.id, token=self.token, name=name, delay_ms=delay_ms
+            )
+            self._check_suspended(reply)
 
     async def wait(self, name: str, timeout_ms: Optional[Duration] = None) -> Optional[Reply]:
         """Suspends the job until an event arrives (`signal`). Raises Suspended until then. Returns
-        the event, or None if the time is over."""
-        reply = await self._database.job_wait(
-            self.queue, id=self.id, token=self.token, name=name, timeout_ms=timeout_ms
-        )
-        self._check_suspended(reply)
+        the event, or None if the time is over. A second wait of the same name in one attempt raises
+        Invalid."""
+        with self._call("wait", name):
+            reply = await self._database.job_wait(
+                self.queue, id=self.id, token=self.token, name=name, timeout_ms=timeout_ms
+            )
+            self._check_suspended(reply)
         return reply.get("event", {}) if reply["came"] else None
 
     def _check_suspended(self, reply: Reply) -> None:
@@ -310,9 +329,7 @@ class AsyncJobStep(CommitList):
     async def run(self) -> None:
         """Completes the step now."""
         self._send()
-        self._job._check_step(self._name)
-        self._job._steps.append(self._name)
-        try:
+        with self._job._call("step", self._name):
             reply = await self._job._database.job_step(
                 self._job.queue,
                 id=self._job.id,
@@ -321,8 +338,5 @@ class AsyncJobStep(CommitList):
                 changes=self.changes or None,
                 result=self.result,
             )
-        except BaseException:
-            self._job._steps.remove(self._name)  # A step that failed may be repeated.
-            raise
         self.earlier = reply["earlier"]
         self.result = reply.get("result")

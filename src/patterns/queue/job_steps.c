@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "bson/field_name_escape.h"
@@ -32,17 +33,17 @@ truce_status truce__job_step_check(const char *name, bson_error_t *error)
         name, JOB_KEY_BYTES_MAX);
 }
 
-/* Refuses the name of a step that this handle has already called: the second step would be skipped
- * as if it were the first. A call that failed may be repeated. */
-static truce_status step_check_new(const truce_job *job, const char *name, bson_error_t *error)
+truce_status truce__job_call_check(const bson_t *called, const char *name, const char *kind,
+                                   bson_error_t *error)
 {
-    if (!bson_has_field(&job->called, name))
+    const char *earlier = truce__field_text(called, name);
+
+    if (!*earlier)
         return TRUCE_OK;
-    return truce__fail(
-        TRUCE_INVALID, error,
-        "this attempt of the job has already completed the step \"%.200s\": give each "
-        "step its own name, for example with an index",
-        name);
+    return truce__fail(TRUCE_INVALID, error,
+                       "this attempt of the job has already completed the %s \"%.200s\": give each "
+                       "%s its own name, for example with an index",
+                       earlier, name, kind);
 }
 
 static bool step_is_known(const bson_t *steps, const char *name, bson_t *result)
@@ -111,7 +112,7 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
     truce_status status = truce__job_step_check(name, error);
 
     if (!status)
-        status = step_check_new(job, name, error);
+        status = truce__job_call_check(&job->called, name, "step", error);
     bson_destroy(&stepping.result);
     if (status || !step_is_known(&job->steps, name, &stepping.result)) {
         bson_init(&stepping.result);
@@ -121,7 +122,7 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
             BSON_APPEND_DOCUMENT(&job->steps, name, &stepping.result);
     }
     if (!status)
-        BSON_APPEND_BOOL(&job->called, name, true);
+        BSON_APPEND_UTF8(&job->called, name, "step");
     if (result && status)
         bson_init(result);
     else if (result)

@@ -87,10 +87,13 @@ static int64_t wait_end_of(const struct waiting *waiting)
     return waiting->ms < 0 ? DATE_LAST_MS : truce__date_after(truce__clock_wall_ms(), waiting->ms);
 }
 
-static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
+static truce_status wait_begin(struct waiting *waiting, const bson_t *called, const char *kind,
+                               bson_error_t *error)
 {
     truce_status status = truce__job_step_check(waiting->name, error);
 
+    if (!status)
+        status = truce__job_call_check(called, waiting->name, kind, error);
     if (!status && waiting->ms < -1)
         status = truce__fail(TRUCE_INVALID, error,
                              "invalid timeout of %lld ms: expected -1 (forever), or 0 ms or more",
@@ -137,17 +140,19 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
     WAIT_LIMIT_SCOPE();
     struct waiting waiting = {.job = job, .name = name, .ms = ms};
     int64_t until_ms;
-    truce_status status = wait_begin(&waiting, error);
+    truce_status status = wait_begin(&waiting, &job->called, "sleep", error);
 
     if (!status && ms < 0)
         status = truce__fail(TRUCE_INVALID, error,
                              "invalid duration of a sleep, %lld ms: expected 0 ms or more",
                              (long long)ms);
-    if (status || (wait_until(&job->document, "steps", name, &until_ms) &&
-                   truce__clock_wall_ms() >= until_ms))
-        return status;
-    return wait_finish(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error),
-                       error);
+    if (!status && (!wait_until(&job->document, "steps", name, &until_ms) ||
+                    truce__clock_wall_ms() < until_ms))
+        status = wait_finish(&waiting,
+                             truce__queue_run(job->queue, NULL, sleep_in, &waiting, error), error);
+    if (!status)
+        BSON_APPEND_UTF8(&job->called, name, "sleep");
+    return status;
 }
 
 /* ---- waits ----------------------------------------------------------------------------------- */
@@ -222,12 +227,14 @@ truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms
     WAIT_LIMIT_SCOPE();
     struct waiting waiting = {
         .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
-    truce_status status = wait_begin(&waiting, error);
+    truce_status status = wait_begin(&waiting, &job->awaited, "wait", error);
 
     if (!status && !wait_is_over(&job->document, name) &&
         !wait_find_event(&waiting, &job->document))
         status = wait_finish(&waiting, truce__queue_run(job->queue, NULL, wait_in, &waiting, error),
                              error);
+    if (!status)
+        BSON_APPEND_UTF8(&job->awaited, name, "wait");
     *came = !status && waiting.came;
     bson_init(event);
     if (*came)

@@ -70,11 +70,12 @@ enum job_end { JOB_HELD = 0, JOB_DONE, JOB_FAILED, JOB_SNOOZED, JOB_DISCARDED };
 struct truce_job {
     truce_queue *queue;
     /* The document as it was claimed. Owned; `payload` borrows from it. `steps` has the results of
-     * steps that this worker knows, as {name: result}. `called` has the names of the steps that
-     * calls with this handle have completed or found complete. */
+     * steps that this worker knows, as {name: result}. `called` has the steps and sleeps that calls
+     * with this handle have completed or found complete, as {name: "step" or "sleep"}; `awaited`
+     * has the waits. */
     bson_t document;
     bson_t payload;
-    bson_t steps, called;
+    bson_t steps, called, awaited;
     /* The result for truce_job_commit, or NULL. Owned. */
     bson_t *result;
     /* The _id of the job, and the token of this claim. */
@@ -261,6 +262,11 @@ static inline void truce__job_ended(truce_job *job, enum job_end end)
 
 /* Checks the name of a step, a sleep, or an event (job_steps.c). */
 truce_status truce__job_step_check(const char *name, bson_error_t *error);
+/* Refuses the name of a step, a sleep, or a wait (`kind`) that is in `called`, a field of the handle.
+ * The second call of a name would be skipped as if it were the first. A call that failed may be
+ * repeated. */
+truce_status truce__job_call_check(const bson_t *called, const char *name, const char *kind,
+                                   bson_error_t *error);
 /* Returns true if truce_queue_done_many can end the job in one write with others. Else each job has
  * a commit of its own. */
 bool truce__job_may_end_with_others(const truce_job *job);

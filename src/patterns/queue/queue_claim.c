@@ -1068,6 +1068,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
     job->timeout_ms = truce__field_count(document, "timeout_ms");
     (void)truce__job_date(document, "lease.since", &job->since_ms);
     bson_init(&job->called);
+    bson_init(&job->awaited);
     bson_init(&job->steps);
     if (truce__value_subdocument(&job->document, "steps", &steps))
         bson_concat(&job->steps, &steps);
@@ -1262,6 +1263,7 @@ void truce_job_free(truce_job *job)
     bson_destroy(&job->document);
     bson_destroy(&job->steps);
     bson_destroy(&job->called);
+    bson_destroy(&job->awaited);
     if (job->result)
         bson_destroy(job->result);
     bson_free(job);

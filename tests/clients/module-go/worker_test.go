@@ -249,6 +249,37 @@ func TestASecondStepOfANameIsRefused(t *testing.T) {
 	})
 }
 
+func TestASecondSleepOrWaitOfANameIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		id := ok(db.Enqueue(ctx, "moments", truce.EnqueueOptions{Payload: M{}}))(t).ID("id")
+		_ = ok(db.Signal(ctx, "moments", truce.SignalOptions{ID: id, Name: "moment"}))(t)
+		var negative, sleep, step, wait error
+		w := truce.Worker{DB: db, Queue: "moments", UntilEmpty: true, Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+			negative = job.Sleep(ctx, "moment", -time.Second)
+			if err := job.Sleep(ctx, "moment", 0); err != nil { // A call that failed may be repeated.
+				return nil, err
+			}
+			sleep = job.Sleep(ctx, "moment", 0)
+			step = job.Step("moment", nil).Run(ctx)
+			if _, err := job.Wait(ctx, "moment", 0); err != nil {
+				return nil, err
+			}
+			_, wait = job.Wait(ctx, "moment", 0)
+			return nil, nil
+		}}
+		must(t, w.Run(ctx))
+		same(t, states(t, db, "moments"), map[string]int{"done": 1})
+		same(t, negative != nil, true)
+		for text, err := range map[string]error{
+			`the sleep "moment": give each sleep its own name`: sleep,
+			`the sleep "moment": give each step its own name`:  step,
+			`the wait "moment": give each wait its own name`:   wait,
+		} {
+			same(t, strings.Contains(fails(t, err, truce.ErrInvalid).Message, text), true)
+		}
+	})
+}
+
 func TestStepsHappenOnce(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		id := ok(db.Enqueue(ctx, "steps", truce.EnqueueOptions{Payload: M{}}))(t).ID("id")

@@ -908,6 +908,18 @@ async function checkJobs(db) {
     }, { untilEmpty: true, logger: silent }).run();
     assert.deepEqual([failures, await states("again")], [1, ["done"]]);
   });
+  await check("names of sleeps and waits", async () => {
+    await db.enqueue("moments", { payload: {} });
+    await new Worker(db, "moments", async (job) => {
+      await raises(truce.Invalid, () => job.sleep("moment", -5)); // A call that failed may be repeated.
+      await job.sleep("moment", 0);
+      await raises(truce.Invalid, () => job.sleep("moment", 0), 'the sleep "moment": give each sleep its own name');
+      await raises(truce.Invalid, () => job.step("moment", () => {}), 'the sleep "moment": give each step its own name');
+      assert.equal(await job.wait("moment", { timeoutMS: 0 }), null);
+      await raises(truce.Invalid, () => job.wait("moment", { timeoutMS: 0 }), 'the wait "moment": give each wait its own name');
+    }, { untilEmpty: true, logger: silent }).run();
+    assert.deepEqual(await states("moments"), ["done"]);
+  });
   await check("steps", async () => {
     const attempts = [];
     const { id } = await db.enqueue("steps", { payload: {} });

@@ -915,6 +915,24 @@ def check_names_of_steps(db):
     db.enqueue("again", payload={})
     truce.Worker(db, "again", again, until_empty=True).run()
     check("a step that failed may be repeated", len(failed) == 1 and [x["state"] for x in db.iterate_jobs("again")] == ["done"])
+    check_names_of_waits(db)
+
+
+def check_names_of_waits(db):
+    def work(job):
+        raises("a sleep without a time", TypeError, lambda: job.sleep("moment", "soon"))
+        job.sleep("moment", 0)
+        error = raises("a second sleep", truce.Invalid, lambda: job.sleep("moment", 0))
+        check("its message", "the sleep 'moment': give each sleep its own name" in str(error), error)
+        error = raises("a step with the name of a sleep", truce.Invalid, lambda: job.step("moment"))
+        check("its message", "the sleep 'moment': give each step its own name" in str(error), error)
+        check("a wait", job.wait("moment", 0) is None)
+        error = raises("a second wait", truce.Invalid, lambda: job.wait("moment", 0))
+        check("its message", "the wait 'moment': give each wait its own name" in str(error), error)
+
+    db.enqueue("moments", payload={})
+    truce.Worker(db, "moments", work, until_empty=True).run()
+    check("names of sleeps and waits", [x["state"] for x in db.iterate_jobs("moments")] == ["done"], list(db.iterate_jobs("moments")))
 
 
 def check_steps(db):
