@@ -630,6 +630,37 @@ TEST(keeps_a_change_that_no_longer_fits_separately)
     on_every_setting(no_room);
 }
 
+/* Releases two decided commits that an earlier version stored. `was` of "a" is the hash of
+ * {_id: "a", n: 7}, and `h` the hash of 7. A plain writer has changed only "s" of "b", whose `was`
+ * therefore differs. No value is discarded. */
+static void stored_before(truce_store *store, const struct setting *setting)
+{
+    (void)setting;
+    insert_json(store, "truce_commits",
+                "{'_id': {'$oid': '0000000000000000000000c0'}, 'state': 'committed', 'post': "
+                "[{'ns': 'things', 'id': 'a', 'op': 'remove', "
+                "'was': {'$numberLong': '-4055782325950689229'}}]}");
+    insert_json(store, "truce_commits",
+                "{'_id': {'$oid': '0000000000000000000000c1'}, 'state': 'committed', 'post': "
+                "[{'ns': 'things', 'id': 'b', 'op': 'set', 'changes': [{'p': 'n', 'v': 8, 'h': "
+                "{'$numberLong': '5272981565096260088'}}], 'was': {'$numberLong': '1'}}]}");
+    insert_json(store, "things",
+                "{'_id': 'a', 'n': 7, '_intent': {'c': {'$oid': '0000000000000000000000c0'}}}");
+    insert_json(store, "things",
+                "{'_id': 'b', 'n': 7, 's': 'y', '_intent': {'c': {'$oid': "
+                "'0000000000000000000000c1'}}}");
+    sweep_all(store);
+    CHECK_INT(count_json(store, "things", "{}"), ==, 1);
+    CHECK_INT(count_json(store, "things", "{'n': 8, 's': 'y', '_intent': {'$exists': false}}"), ==,
+              1);
+    CHECK_INT(count_json(store, "truce_displaced", "{}"), ==, 0);
+}
+
+TEST(releases_a_commit_that_an_earlier_version_stored)
+{
+    on_every_setting(stored_before);
+}
+
 /* ---- a commit that cannot be repaired -------------------------------------------------------- */
 
 static int failures, unchecked;
