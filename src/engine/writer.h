@@ -33,7 +33,8 @@ struct write_op {
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
     /* How another process executes the operation, or NULL if only this process can. */
     const struct delegated_kind *delegated_kind;
-    /* The operation returns after its commit and does not wait for the disk. */
+    /* The operation returns after its commit and does not wait for the disk, unless it leads a
+     * group that waits (writer.c, invariant 4). */
     bool relaxed;
     /* The operation returns after its commit, because its caller waits for the disk later. If
      * another operation of the group waits for the disk, this one waits with it. */
@@ -141,10 +142,11 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
 /* Frees what the writer has allocated. Called when no operation is queued. */
 void truce__writer_release(struct writer *writer);
 
-/* Runs the operation, alone or in a group. Returns when it is durable (or visible, if it is relaxed
- * or early). If `run` failed, returns its status. Fails with LOCKED or TIMEOUT if the lock was not
- * acquired before the deadline, and with IO if the operation was not committed. Fails with UNKNOWN
- * if another process may have executed the operation (writer.c, invariant 5). */
+/* Runs the operation, alone or in a group. Returns when it is durable. A relaxed or early operation
+ * returns when it is visible, except when it must wait with its group (struct write_op). If `run`
+ * failed, returns its status. Fails with LOCKED or TIMEOUT if the lock was not acquired before the
+ * deadline, and with IO if the operation was not committed. Fails with UNKNOWN if another process
+ * may have executed the operation (writer.c, invariant 5). */
 truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_error_t *error);
 
 /* ---- for operations that run ---------------------------------------------------------------- */
