@@ -27,6 +27,35 @@ const TYPES = {
     any: "any",
     ObjectId: "ObjectId",
 };
+/* Arrays whose elements have one type. */
+const ARRAYS = {
+    "truceEnqueue.after": "readonly (ObjectId | string)[]",
+    "truceQueue.ids": "readonly (ObjectId | string)[]",
+    "truceFlow.jobs": "readonly FlowJob[]",
+    "truceLedgerPost.entries": "readonly LedgerEntry[]",
+    "truceLedgerPostMany.transactions": "readonly LedgerPostOptions[]",
+};
+const ELEMENTS = `
+/** One of the jobs of flow. */
+export interface FlowJob
+  extends Omit<EnqueueOptions, "payloads" | "after" | "name" | "id" | "batch" | "open" | "onConflict"
+    | "unique" | "uniquePayload" | "uniquePeriodMS" | "uniqueScope"> {
+  /** unique in the workflow */
+  name: string;
+  /** absent: the queue of the workflow */
+  queue?: string;
+  /** the names of the jobs that it waits for */
+  after?: readonly string[];
+}
+
+/** A change of the balance of an account. */
+export interface LedgerEntry {
+  account: string;
+  /** in the smallest unit of the currency; negative for outgoing money */
+  value: number | bigint | Long;
+  type?: string;
+}
+`;
 /* Targets that are not strings. */
 const TARGETS = {
     changes: "readonly Document[]",
@@ -103,7 +132,9 @@ const optionsName = (row) => `${capital(methodName(row))}Options`;
 const isTime = (field) => field.help.includes("ms since 1970");
 const isDuration = (field) => field.name.endsWith("MS") && !isTime(field);
 
-function fieldType(field) {
+function fieldType(row, field) {
+    const array = ARRAYS[`${row.name}.${field.name}`];
+    if (array) return array;
     if (field.words) return field.words.map((word) => JSON.stringify(word)).join(" | ");
     if (isTime(field)) return "Time";
     return isDuration(field) ? "Duration" : TYPES[field.type];
@@ -223,7 +254,7 @@ function optionsType(row, index, rows) {
     for (const field of row.fields.filter((field) => !shared.fields.includes(field))) {
         lines.push(
             ...comment([field.help + bounds(field)], "  "),
-            `  ${field.name}${field.needed ? "" : "?"}: ${fieldType(field)};`,
+            `  ${field.name}${field.needed ? "" : "?"}: ${fieldType(row, field)};`,
         );
     }
     return [...lines, "}", ""];
@@ -257,6 +288,8 @@ function typesModule(table) {
         "export type Time = number | Date;",
         "",
         ...table.filter((row) => row.fields.length > 0).flatMap(optionsType),
+        ...ELEMENTS.trim().split("\n"),
+        "",
         "/** The operations that can be part of a commit. M is the reply of an operation that may find nothing. */",
         "export interface CommitOperations<R, M = R> {",
         ...table

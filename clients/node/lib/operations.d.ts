@@ -387,7 +387,7 @@ export interface EnqueueOptions {
    */
   onConflict?: "ignore" | "replace" | "reschedule" | "refuse";
   /** the ids of the jobs that must end before it */
-  after?: readonly any[];
+  after?: readonly (ObjectId | string)[];
   /**
    * the job closes a batch: it waits for the jobs of the batch, and for the action "close" of
    * truceQueue
@@ -427,7 +427,7 @@ export interface QueueOptions {
   /**
    * instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself
    */
-  ids?: readonly any[];
+  ids?: readonly (ObjectId | string)[];
   /** with redrive: the maximum number of jobs; absent: 1,000 (1 to 2147483647) */
   limit?: number | Long;
 }
@@ -563,7 +563,7 @@ export interface JobWaitOptions {
 /** The options of flow. */
 export interface FlowOptions {
   /** up to 500 jobs, each {name, payload, after: [names], queue} with options of truceEnqueue */
-  jobs: readonly any[];
+  jobs: readonly FlowJob[];
 }
 
 /** The options of signal. */
@@ -666,7 +666,7 @@ export interface LedgerPostOptions {
    * each {account, value, type}: `value` is the change of the balance, negative for outgoing money;
    * the values sum to 0 in each currency
    */
-  entries?: readonly any[];
+  entries?: readonly LedgerEntry[];
   /** the kind of transaction; absent: "transfer" */
   kind?: "transfer" | "pending" | "settle" | "void" | "reverse";
   /** the id of the transaction that is settled, voided, or reversed */
@@ -685,7 +685,7 @@ export interface LedgerPostOptions {
 /** The options of ledgerPostMany. */
 export interface LedgerPostManyOptions {
   /** up to 1,000 transactions, each with the fields of truceLedgerPost */
-  transactions: readonly any[];
+  transactions: readonly LedgerPostOptions[];
 }
 
 /** The options of ledgerBalance. */
@@ -1076,6 +1076,26 @@ export interface CheckOptions {
   repair?: boolean;
   /** with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it */
   finding?: Document;
+}
+
+/** One of the jobs of flow. */
+export interface FlowJob
+  extends Omit<EnqueueOptions, "payloads" | "after" | "name" | "id" | "batch" | "open" | "onConflict"
+    | "unique" | "uniquePayload" | "uniquePeriodMS" | "uniqueScope"> {
+  /** unique in the workflow */
+  name: string;
+  /** absent: the queue of the workflow */
+  queue?: string;
+  /** the names of the jobs that it waits for */
+  after?: readonly string[];
+}
+
+/** A change of the balance of an account. */
+export interface LedgerEntry {
+  account: string;
+  /** in the smallest unit of the currency; negative for outgoing money */
+  value: number | bigint | Long;
+  type?: string;
 }
 
 /** The operations that can be part of a commit. M is the reply of an operation that may find nothing. */

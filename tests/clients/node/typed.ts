@@ -83,6 +83,15 @@ export async function main(): Promise<void> {
   await limited.jobs("mail", { id });
   // @ts-expect-error not a signal
   db.withSignal(1000);
+  const { jobs } = await db.flow("mail", { jobs: [{ name: "get", delayMS: 5 }, { name: "mail", after: ["get"], runAtMS: new Date() }] });
+  await db.enqueue("mail", { payload: {}, after: [jobs[0].id, "0123456789abcdef01234567"] });
+  // @ts-expect-error an unknown option of a job
+  await db.flow("mail", { jobs: [{ name: "get", delay: 5 }] });
+  const entries = [{ account: "a", value: 5 }, { account: "b", value: -5n }];
+  await db.ledgerPost("book", { id: 1, entries });
+  await db.ledgerPostMany("book", { transactions: [{ id: 2, entries, expiresMS: new Date() }] });
+  // @ts-expect-error a misspelled field of an entry
+  await db.ledgerPost("book", { id: 1, entries: [{ acount: "a", value: 5 }] });
   // @ts-expect-error the queue of a claim is needed
   await db.claim(1);
 }
