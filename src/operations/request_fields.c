@@ -241,22 +241,35 @@ bool truce__fields_strict(const bson_t *request)
     return bson_iter_init_find(&strict, request, "apiStrict") && truce__field_truth(&strict);
 }
 
+/* The most fields that an error lists. */
+#define FIELDS_LISTED 5
+
 /* Returns CODE 40415 for a field that the table lacks, and names the nearest one that the document
- * does not have yet. */
+ * does not have yet. If none is near, lists the fields of a small table. */
 static truce_status fields_refuse_unknown(const struct fields_reading *reading,
                                           const bson_t *document, const struct field *fields,
                                           const char *name, bson_error_t *error)
 {
     bson_iter_t given;
     struct nearest_word nearest = {.word = name};
+    bson_string_t *list = bson_string_new(": its fields are");
     char hint[NEAREST_WORD_HINT_MAX];
+    truce_status status;
+    int count = 0;
 
-    for (; fields->name; fields++)
-        if (fields->type != FIELD_IGNORED && fields->type != FIELD_PLAIN &&
-            !bson_iter_init_find(&given, document, fields->name))
+    for (; fields->name; fields++) {
+        if (fields->type == FIELD_IGNORED || fields->type == FIELD_PLAIN)
+            continue;
+        bson_string_append_printf(list, "%s '%s'", count++ ? "," : "", fields->name);
+        if (!bson_iter_init_find(&given, document, fields->name))
             truce__nearest_word_offer(&nearest, fields->name);
-    return truce__refuse(40415, error, "unknown field \"%.80s\" of \"%.80s\"%s", name,
-                         reading->command, truce__nearest_word_hint(&nearest, hint));
+    }
+    truce__nearest_word_hint(&nearest, hint);
+    status = truce__refuse(40415, error, "unknown field \"%.80s\" of \"%.80s\"%s", name,
+                           reading->command,
+                           !nearest.best && count && count <= FIELDS_LISTED ? list->str : hint);
+    bson_string_free(list, true);
+    return status;
 }
 
 static uint64_t fields_bit(const struct field *fields, const struct field *field)

@@ -307,7 +307,11 @@ class AsyncCollection:
 
     async def insert_one(self, document: Document) -> InsertOneResult:
         """Inserts a document. If it has no _id, a dict gets one."""
-        return InsertOneResult((await self.insert_many([document])).inserted_ids[0], True)
+        try:
+            return InsertOneResult((await self.insert_many([document])).inserted_ids[0], True)
+        except errors.InvalidValue as error:
+            error.args = (str(error).replace("'documents.0", "'document", 1),)
+            raise
 
     async def insert_many(
         self, documents: Sequence[Document], *, ordered: bool = True
