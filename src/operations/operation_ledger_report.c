@@ -86,7 +86,7 @@ static bool ledger_add_account(const truce_ledger_account *account,
     struct ledger_accounts *accounts = arg;
     bson_t one = BSON_INITIALIZER;
     int digits = 0;
-    bool goes_on;
+    bool continues;
 
     accounts->status =
         truce_ledger_digits(accounts->ledger, balance->currency, &digits, &accounts->error);
@@ -105,9 +105,9 @@ static bool ledger_add_account(const truce_ledger_account *account,
         BSON_APPEND_BOOL(&one, "creditOnly", true);
     if (account->closed)
         BSON_APPEND_BOOL(&one, "closed", true);
-    goes_on = !accounts->status && truce__reply_list_add(&accounts->list, &one);
+    continues = !accounts->status && truce__reply_list_add(&accounts->list, &one);
     bson_destroy(&one);
-    return goes_on;
+    return continues;
 }
 
 static truce_status ledger_run_accounts(struct operation_call *call, const void *arg, bson_t *reply,

@@ -634,7 +634,7 @@ int truce__kv_log_frames(sqlite3_file *log, uint32_t last, bool *right)
 }
 
 /* Verifies all frames of the log. A frame with a wrong checksum may also be the rest of a commit
- * that a crash interrupted. This function cannot tell the difference. */
+ * that a crash interrupted. This function cannot distinguish them. */
 static int verify_log(struct kv_log *log, bool *sound)
 {
     sqlite3_int64 size = 0;
