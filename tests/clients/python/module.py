@@ -255,7 +255,7 @@ def check_names(db):
         ("a method of a queue", queue, "ad", ("'Queue'", "did you mean 'add'?")),
         ("a method of a commit", commit, "udpate", ("'Commit'", "did you mean 'update'?")),
         ("a method of a cursor", db["people"].find(), "tolist", ("'FindCursor'", "did you mean 'to_list'?")),
-        ("a method of asyncio", aio.connect(pymongo.AsyncMongoClient()), "enque", ("'aio.Database'",)),
+        ("a method of asyncio", aio.connect(pymongo.AsyncMongoClient(), "school"), "enque", ("'aio.Database'",)),
     ):
         error = raises(what, AttributeError, lambda: getattr(owner, name))
         check(f"{what}: the hint", all(hint in str(error) for hint in hints), error)
