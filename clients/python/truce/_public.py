@@ -1,4 +1,4 @@
-"""What the public classes share: their names in messages, and hints for misspelled names."""
+"""Names of public classes in messages, and hints for misspelled names."""
 from __future__ import annotations
 
 import difflib
