@@ -76,6 +76,8 @@ TEST(replaces_a_whole_document_only_with_the_option_for_it)
     ANSWERS(2, "", way, "update", "s", "{_id: 1}", "{age: 4}");
     ANSWERS(2, "", way, "update", "s", "{_id: 2}", "{age: 4}", "--upsert");
     ANSWERS(2, "", way, "modify", "s", "{_id: 1}", "{age: 4}");
+    ANSWERS(2, "", "give either --replace or --remove", "modify", "s", "{_id: 1}", "--remove",
+            "--replace");
     ANSWERS(2, "", "UPDATE must consist of operators such as $set: add --replace", "update", "s",
             "{_id: 1}", "{}");
     ANSWERS(0, "{\"_id\": 1, \"name\": \"Ada\", \"age\": 3}\n", NULL, "find", "s");

@@ -151,6 +151,7 @@ struct cli {
 
 /* Returns the path of a store that is a file, or NULL. */
 const char *cli_store_path(const char *uri);
+bool cli_store_is_server(const char *uri);
 /* Fails with INVALID if the file to be written belongs to the store (a URI, or NULL), or is a file
  * that the call reads. */
 truce_status cli_output_check(const struct cli *cli, const char *path, const char *store,

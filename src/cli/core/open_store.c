@@ -46,7 +46,7 @@ void cli_store_choose(struct cli *cli, const char *option)
     cli->uri = option ? option : variable && *variable ? variable : NULL;
 }
 
-static bool open_is_server(const char *uri)
+bool cli_store_is_server(const char *uri)
 {
     return !strncmp(uri, "mongodb://", 10) || !strncmp(uri, "mongodb+srv://", 14);
 }
@@ -245,7 +245,7 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     if (done || code || *store)
         return code;
     before = truce_deadline_begin(cli->deadline_ms);
-    if (open_is_server(cli->uri))
+    if (cli_store_is_server(cli->uri))
         code = open_reach(cli);
     status = code ? TRUCE_OK : open_for(cli, use, &options, store, &error);
     truce_deadline_end(before);

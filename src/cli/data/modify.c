@@ -39,6 +39,8 @@ static int modify_read_call(const struct cli *cli, struct modify *m)
     m->options.deadline_ms = cli->deadline_ms;
     if (m->removes == (cli->arguments[2] != NULL))
         return cli_usage(cli, "give either UPDATE or --remove%s", m->removes ? ", not both" : "");
+    if (m->removes && cli_flag(cli, "replace"))
+        return cli_usage(cli, "give either --replace or --remove, not both");
     return m->removes ? CLI_DONE : cli_update_check(cli, &m->update, m->options.pipeline);
 }
 

@@ -133,7 +133,8 @@ void cli_note_missing_collection(const struct cli *cli)
             found = !strcmp(bson_iter_utf8(&name, NULL), nearest.word);
             truce__nearest_word_offer(&nearest, bson_iter_utf8(&name, NULL));
         }
-    if (!found)
+    /* The list has no views of a MongoDB server, so the name may be that of a view. */
+    if (!found && (nearest.best || !cli_store_is_server(cli->uri)))
         cli_note(cli, "the store has no collection \"%s\"%s", nearest.word,
                  truce__nearest_word_hint(&nearest, hint));
     bson_destroy(&collections);
