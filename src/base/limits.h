@@ -269,7 +269,7 @@
 /* The transactions that are imported or expired in one call. */
 #define LEDGER_BULK 1000
 /* The transactions of all callers in one batch. */
-#define LEDGER_BATCH_ENTRIES_MAX 10000
+#define LEDGER_BATCH_TRANSACTIONS_MAX 10000
 /* The accounts that a handle caches. */
 #define LEDGER_KNOWN_MAX 50000
 /* The accounts of one part of a seal. */

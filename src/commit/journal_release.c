@@ -393,7 +393,7 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
  */
 
 /* The number of reads of a release. The last read is followed by a write without a comparison
- * (CL3). Also the number of attempts of truce__journal_force, which then fails with LOCKED. */
+ * (CL3). Also the number of attempts of release_force, which then fails with LOCKED. */
 #define TRIES 32
 
 /* Makes the update that applies the changes of a `post` and removes the intent. */
@@ -912,9 +912,9 @@ static truce_status journal_release_merged(struct worker *worker, const bson_oid
 
 /* Releases an entry `set` that the store refused for `reason`. Returns LOCKED if the store still
  * refuses it. */
-static truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commit,
-                                         const bson_t *post, const bson_error_t *reason,
-                                         bson_error_t *error)
+static truce_status release_force(struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *post, const bson_error_t *reason,
+                                  bson_error_t *error)
 {
     const char *collection;
     truce_status status = TRUCE_OK;
@@ -1209,7 +1209,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     if (truce__validator_refused(status, &release.reason)) /* schema_validators.c, CI3 */
         status = release_fail_refused(commit, release.collection, &release.reason, error);
     else if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
-        status = truce__journal_force(worker, commit, post, &release.reason, error);
+        status = release_force(worker, commit, post, &release.reason, error);
     release_end(&release);
     return status;
 }

@@ -111,7 +111,7 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
         struct ledger_waiting *one = *at;
         bool blind = post_is_blind(one);
 
-        if (*count && *count + one->count > LEDGER_BATCH_ENTRIES_MAX)
+        if (*count && *count + one->count > LEDGER_BATCH_TRANSACTIONS_MAX)
             break;
         if (blind ? ledger->leaders || last
                   : post_conflicts(one, ledger->lanes) || post_conflicts(one, ledger->left)) {

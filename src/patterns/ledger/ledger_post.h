@@ -5,7 +5,7 @@
  * ledger_commit.c posts in a commit. */
 #include "patterns/ledger/ledger.h"
 
-/* Posts the requests that are not settled: at most LEDGER_BATCH_ENTRIES_MAX requests of all waiting
+/* Posts the requests that are not settled: at most LEDGER_BATCH_TRANSACTIONS_MAX requests of all waiting
  * threads. No other thread posts for the same accounts of this handle in the meantime. */
 truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                uint32_t count, bson_error_t *error);

@@ -121,6 +121,8 @@ SERVED(serve_whats_my_uri);
 SERVED(serve_replica_status);
 SERVED(serve_last_error);
 SERVED(serve_list_commands);
+SERVED(serve_top);
+SERVED(serve_pools);
 
 /* serve_admin.c */
 SERVED(serve_log);
@@ -129,8 +131,6 @@ SERVED(serve_profile);
 SERVED(serve_shutdown);
 SERVED(serve_fsync);
 SERVED(serve_rotate);
-SERVED(serve_top);
-SERVED(serve_pools);
 SERVED(serve_compact);
 SERVED(serve_data_size);
 

@@ -1,7 +1,7 @@
 /*
  * Writes of the memory store, with the store's mutex from the first read to the last change.
  *
- * An atomic bulk keeps an undo journal:
+ * A write or an atomic bulk has an undo journal:
  *
  *     inserted   collection, position               undone by removing
  *     replaced   collection, position, old          undone by restoring old
