@@ -53,9 +53,27 @@ TEST(lists_differences_and_exits_with_1)
     ANSWERS(1,
             "people {\"$numberInt\": \"1\"}: a is {\"$numberInt\": \"5\"}, but in FROM nothing\n",
             "--replace makes TO equal to FROM", "copy", from, to);
+    ANSWERS(1, "2 documents of 1 collection compared, differences: 1", NULL, "copy", from, to,
+            "-q");
     ANSWERS(1, "\"difference\": \"other\", \"field\": \"a\", \"to\": {\"$numberInt\": \"5\"}}\n",
             NULL, "copy", from, to, "-j", "-n");
     ANSWERS(0, "1 replaced", NULL, "copy", from, to, "--replace");
+}
+
+TEST(a_backup_to_an_earlier_one_is_only_compared)
+{
+    fresh();
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{_id: 1}", "-s", from);
+    ANSWERS(0, "1 inserted", NULL, "backup", to, "-s", from);
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{_id: 2}", "-s", from);
+    ANSWERS(1, "2 documents of 1 collection compared, differences: 1\n",
+            "1 collection differs and was not changed, because TO has a complete earlier copy: "
+            "--replace",
+            "backup", to, "-s", from);
+    ANSWERS(0, "inserted 1", NULL, "insert", "places", "{_id: 1}", "-s", from);
+    ANSWERS(1, ", differences: 1; 1 inserted, 0 replaced, 0 removed\n",
+            "1 collection differs and was not changed", "backup", to, "-s", from);
+    ANSWERS(0, "1 inserted", NULL, "backup", to, "-s", from, "--replace");
 }
 
 TEST(compares_the_same_database_of_both_stores)

@@ -36,6 +36,8 @@ struct copying {
     bool comparing;
     /* The number of differences that were printed. */
     int64_t printed;
+    /* The number of collections that differ and were not changed. */
+    int64_t unchanged;
 };
 
 /* ---- the two stores -------------------------------------------------------------------------- */
@@ -193,11 +195,28 @@ static void copy_append_count(struct buffer *out, const bson_t *collection, cons
     truce__buffer_append_text(out, text);
 }
 
+/* Returns whether the copy has changed the collection, or the collections of the report. */
+static bool copy_has_written(int64_t inserted, int64_t replaced, int64_t removed)
+{
+    return inserted || replaced || removed;
+}
+
+static void copy_count_unchanged(struct copying *copying, const bson_t *collection)
+{
+    copying->unchanged +=
+        (truce__field_number(collection, "missing") || truce__field_number(collection, "other") ||
+         truce__field_number(collection, "extra")) &&
+        !copy_has_written(truce__field_number(collection, "inserted"),
+                          truce__field_number(collection, "replaced"),
+                          truce__field_number(collection, "removed"));
+}
+
 static void copy_show_collection(const bson_t *collection, void *arg)
 {
     struct copying *copying = arg;
     struct buffer more = {0};
 
+    copy_count_unchanged(copying, collection);
     copy_append_count(&more, collection, "kept", "kept");
     copy_append_count(&more, collection, "missing", "missing");
     copy_append_count(&more, collection, "other", "different");
@@ -297,9 +316,9 @@ static int copy_refuse(const struct copying *copying, truce_status status,
 static void copy_answer(const struct copying *copying, const truce_copy_report *report)
 {
     const struct cli *cli = copying->cli;
-    bool dry = copying->options.mode == TRUCE_COPY_COMPARE;
     bson_t done = BSON_INITIALIZER;
-    char more[64] = "";
+    char more[128] = "";
+    int length = 0;
 
     BSON_APPEND_INT64(&done, "collections", report->collections);
     BSON_APPEND_INT64(&done, "documents", report->documents);
@@ -312,12 +331,17 @@ static void copy_answer(const struct copying *copying, const truce_copy_report *
     BSON_APPEND_INT64(&done, "pinned_bytes", copying->pinned);
     BSON_APPEND_BOOL(&done, "verified", report->differences == 0);
     if (report->differences > copying->printed)
-        snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->printed);
+        length = snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->printed);
+    if (copying->options.mode != TRUCE_COPY_COMPARE &&
+        copy_has_written(report->inserted, report->replaced, report->removed))
+        snprintf(more + length, sizeof more - (size_t)length,
+                 "; %" PRId64 " inserted, %" PRId64 " replaced, %" PRId64 " removed",
+                 report->inserted, report->replaced, report->removed);
     if (report->differences)
-        cli_answer(cli, &done, "%s of %s %s, differences: %" PRId64 "%s",
+        cli_answer(cli, &done, "%s of %s compared, differences: %" PRId64 "%s",
                    PLURAL(report->documents, "document", "documents"),
-                   PLURAL(report->collections, "collection", "collections"),
-                   dry ? "compared" : "copied", report->differences, more);
+                   PLURAL(report->collections, "collection", "collections"), report->differences,
+                   more);
     else
         cli_answer(cli, &done,
                    "%s of %s, the same in both: %" PRId64 " inserted, %" PRId64
@@ -376,11 +400,16 @@ static void copy_explain(const struct copying *copying, const truce_copy_report 
     const struct cli *cli = copying->cli;
 
     if (report->differences && copying->options.mode == TRUCE_COPY_NEW) {
-        if (report->inserted + report->replaced + report->removed)
+        if (copying->unchanged)
+            cli_note(cli,
+                     "%s, because TO has a complete earlier copy: --replace makes TO equal to "
+                     "FROM, and removes the other documents of TO",
+                     PLURAL(copying->unchanged, "collection differs and was not changed",
+                            "collections differ and were not changed"));
+        else if (copy_has_written(report->inserted, report->replaced, report->removed))
             cli_note(cli, "if other programs write to FROM, stop them and run this command again");
         else
-            cli_note(cli,
-                     "--replace makes TO equal to FROM, and removes the other documents of TO");
+            cli_note(cli, "--replace makes TO equal to FROM");
     }
     if (copying->options.collections)
         report_left_out(copying);
