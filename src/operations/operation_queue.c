@@ -119,23 +119,51 @@ static void queue_name_queues(const bson_t *queues, bson_string_t *names)
         }
 }
 
+/* Appends the queue of any job. Statistics omit queues that have only finished jobs. */
+static void queue_name_finished(const struct operation_call *call, bson_string_t *note)
+{
+    static const bson_t any = BSON_INITIALIZER;
+    const truce_find_options options = {.deadline_ms = KNOWN_SCAN_MS};
+    bson_t found;
+
+    if (!truce_find_one(call->store, QUEUE, &any, &options, &found, NULL))
+        bson_string_append_printf(note, "another queue has jobs: \"%s\"",
+                                  truce__field_text(&found, "queue"));
+    bson_destroy(&found);
+}
+
+/* Appends the names of queues that have jobs, or nothing if the store has no jobs. */
+static void queue_name_others(const struct operation_call *call, bson_string_t *note)
+{
+    bson_t queues;
+    bool read = !truce_queue_stats(call->store, &queues, NULL);
+
+    if (read && bson_empty(&queues)) {
+        queue_name_finished(call, note);
+    } else if (read) {
+        bson_string_append(note, "these queues have: ");
+        queue_name_queues(&queues, note);
+    }
+    bson_destroy(&queues);
+}
+
 bool truce__operation_queue_is_known(const struct operation_call *call, const char *name,
                                      bson_t *reply)
 {
-    bson_t queues;
+    bson_string_t *others, *note;
 
     if (queue_find_any(call, QUEUE_SETTINGS, "_id", name) != TRUCE_NOT_FOUND ||
         queue_find_any(call, QUEUE, "queue", name) != TRUCE_NOT_FOUND)
         return true;
-    if (!truce_queue_stats(call->store, &queues, NULL) && !bson_empty(&queues)) {
-        bson_string_t *note = bson_string_new("");
-
-        bson_string_append_printf(note, "the queue \"%s\" has no jobs; these queues have: ", name);
-        queue_name_queues(&queues, note);
+    others = bson_string_new("");
+    queue_name_others(call, others);
+    if (others->len) {
+        note = bson_string_new("");
+        bson_string_append_printf(note, "the queue \"%s\" has no jobs; %s", name, others->str);
         BSON_APPEND_UTF8(reply, "note", call->host->message(call, note->str));
         bson_string_free(note, true);
     }
-    bson_destroy(&queues);
+    bson_string_free(others, true);
     return false;
 }
 
