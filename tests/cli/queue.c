@@ -29,6 +29,16 @@ TEST(notes_which_queues_have_jobs_if_the_named_one_has_none)
     ANSWERS(0, "0 retried\n", NULL, "queue", "redrive", "mail");
 }
 
+TEST(a_worker_notes_an_unknown_queue_although_all_jobs_are_done)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "", NO_JOBS "; another queue has jobs: \"mail\"", "work", "--queue", "mial",
+            "--drain", "--exec", "cat");
+}
+
 TEST(shows_the_statistics_of_one_queue)
 {
     const struct command *c;
@@ -101,6 +111,22 @@ TEST(commits_the_output_of_a_program_with_the_end_of_its_job)
     ANSWERS(1, " failed\n", "not an array of changes", DRAIN, "--commit", "--exec", "echo", "17");
     ANSWERS(0, "not an array of changes", NULL, "queue", "show", job);
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
+}
+
+TEST(a_worker_that_drains_notes_the_jobs_of_dead_workers)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    (void)command_run(TRUCE_CLI, store, NULL, DRAIN, "--lease", "1h", "--exec", "sh", "--", "-c",
+                      "kill -9 $PPID", NULL);
+    ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    (void)command_run(TRUCE_CLI, store, NULL, DRAIN, "--lease", "100ms", "--exec", "sh", "--", "-c",
+                      "kill -9 $PPID", NULL);
+    truce__clock_sleep_ms(150);
+    ANSWERS(0, "",
+            "1 job of the queue \"mail\" is still running after the end of the lease: ", DRAIN,
+            "--exec", "cat");
 }
 
 TEST(a_queue_has_limits)

@@ -29,6 +29,7 @@
 
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/plural.h"
 #include "base/status.h"
 #include "bson/value.h"
 #include "cli/commands.h"
@@ -774,6 +775,23 @@ static void *work_on(void *arg)
     return NULL;
 }
 
+/* Notes the running jobs of a queue whose lease is over by the clock. A worker that ends with the
+ * queue has not observed their leases, so it cannot release them. */
+static void work_note_overdue(const struct work *work, const char *queue)
+{
+    bson_t *filter =
+        BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue", BCON_UTF8(queue),
+                 "undone.at", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    int64_t count = 0;
+
+    if (!truce_count(work->cli->store, QUEUE, filter, NULL, &count, NULL) && count)
+        cli_note(work->cli,
+                 "%s of the queue \"%s\" %s still running after the end of the lease: run a worker "
+                 "without --drain, or truce sweep twice, a lease apart",
+                 PLURAL(count, "job", "jobs"), queue, count == 1 ? "is" : "are");
+    bson_destroy(filter);
+}
+
 /* Runs each worker in a thread, the first one in this thread. Returns the exit code. */
 static int work_all(struct work *work)
 {
@@ -791,6 +809,8 @@ static int work_all(struct work *work)
     for (int i = 1; i < count; i++)
         pthread_join(threads[i], NULL);
     code = atomic_load(&work->code);
+    for (int i = 0; work->drains && !code && !work->cli->json && i < work->count; i++)
+        work_note_overdue(work, work->sources[i].name);
     return code ? code : cli_output_end(atomic_load(&work->failed) ? CLI_NO : CLI_DONE);
 }
 
@@ -891,12 +911,14 @@ static const struct cli_command cli_work = {
         "failed. The end of its standard error is the reason. The job is retried with a delay\n"
         "that doubles.\n"
         "\n"
-        "With --commit, the program prints an array of changes, as truce commit apply takes\n"
-        "them. The changes and the end of the job are one commit: they take effect once, and not\n"
-        "at all if this worker has lost the job. The lease is extended while the program runs. If\n"
-        "the job is cancelled, lost, or out of time, the program gets SIGTERM, and SIGKILL after\n"
-        "--grace. After SIGTERM or Ctrl-C to the worker, the running job may end within --grace,\n"
-        "or is released. Exit code 1: an attempt failed.\n"
+        "With --commit, the program prints an array of changes, as truce commit apply takes them.\n"
+        "The changes and the end of the job are one commit: they take effect once, and not at all\n"
+        "if this worker has lost the job. Without output, the job ends without changes.\n"
+        "\n"
+        "The lease is extended while the program runs. If the job is cancelled, lost, or out of\n"
+        "time, the program gets SIGTERM, and SIGKILL after --grace. After SIGTERM or Ctrl-C to\n"
+        "the worker, the running job may end within --grace, or is released. Exit code 1: an\n"
+        "attempt failed.\n"
         "\n"
         "With --keep-open, one run of the program processes many jobs. Each job and each reply\n"
         "is a line:\n"
