@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tests/support/sync_rig.h"
+#include "truce/sys/decorate.h"
 
 static void people(truce_store *store)
 {
@@ -739,6 +740,95 @@ static void are_many(truce_store *store, const struct setting *setting)
 TEST(many_copies_are_written_in_batches)
 {
     rig_everywhere(are_many);
+}
+
+/* A repair gives the dependents of a source without a revision a stamp without an origin, so the
+ * first change finds stamps of another incarnation. */
+TEST(the_first_change_after_a_repair_writes_its_copies_together)
+{
+    truce_store *store = truce_fault_wrap(open_setting(&settings[0]), &(truce_fault_options){0});
+    truce_sync *sync = truce_sync_new(store, NULL);
+    truce_sync_walk_options repair = {.repair = true};
+    enum { COUNT = 1200 };
+    truce_sync_report report;
+    truce_sync_result result;
+    bson_error_t error = {0};
+    char json[80];
+
+    insert_json(store, "users", "{'_id': 'u', 'name': 'John'}");
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(json, sizeof json, "{'_id': %d, 'user': 'u'}", i);
+        insert_json(store, "comments", json);
+    }
+    rig_author(sync);
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, COUNT);
+    truce_fault_arm(store, &(truce_fault_options){.kind = TRUCE_FAULT_NONE, .writes_only = true});
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", &result, &error), error);
+    CHECK_INT(truce_fault_calls(store), <, 30);
+    CHECK(result.settled);
+    CHECK_INT(result.copies, ==, COUNT);
+    CHECK_INT(count_json(store, "comments", "{'author': 'Jo'}"), ==, COUNT);
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+    truce_store_close(store);
+}
+
+/* Another process, which runs between the first batch of copies and the next step. */
+struct created_again {
+    truce_store *store;
+    truce_sync *sync;
+    bool armed;
+};
+
+/* Removes the source after the first write of copies, and inserts another one with the same _id,
+ * whose copies are written (a truce_trace_function). */
+static void create_again(const bson_t *event, void *arg)
+{
+    struct created_again *race = arg;
+    bson_t *filter;
+    bson_error_t error = {0};
+    bson_iter_t at;
+
+    if (!race->armed || !bson_iter_init_find(&at, event, "collection") ||
+        strcmp(bson_iter_utf8(&at, NULL), "comments") != 0 ||
+        !bson_iter_init_find(&at, event, "verb") || strcmp(bson_iter_utf8(&at, NULL), "bulk") != 0)
+        return;
+    race->armed = false;
+    filter = test_bson("{'_id': 'u'}");
+    CHECK_OK(truce_remove(race->store, "users", filter, NULL, NULL, &error), error);
+    CHECK_OK(rig_insert(race->sync, "users", "{'_id': 'u', 'name': 'Again'}", NULL, &error), error);
+    bson_destroy(filter);
+}
+
+/* SY8: the batch skips the dependents with stamps of a repair. Their source is read again before
+ * they are copied. */
+TEST(a_bulk_of_copies_does_not_overwrite_those_of_a_source_that_was_created_again)
+{
+    struct created_again race = {.store = open_setting(&settings[0])};
+    truce_store *store = truce_trace_wrap(
+        race.store, &(truce_trace_options){.function = create_again, .arg = &race});
+    truce_sync *sync = rig_sync(store, settings[0].mechanism, 0);
+    truce_sync_walk_options repair = {.repair = true};
+    truce_sync_report report;
+    bson_error_t error = {0};
+
+    race.sync = rig_sync(race.store, settings[0].mechanism, 0);
+    insert_json(store, "users", "{'_id': 'u', 'name': 'John'}");
+    insert_json(store, "comments", "{'_id': 'c1', 'user': 'u'}");
+    insert_json(store, "comments", "{'_id': 'c2', 'user': 'u'}");
+    rig_author(sync);
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, 2);
+    race.armed = true;
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", NULL, &error), error);
+    CHECK(!race.armed);
+    CHECK_FIELD("Again", "comments", "c1", "author");
+    CHECK_FIELD("Again", "comments", "c2", "author");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(race.sync);
+    truce_sync_free(sync);
+    truce_store_close(store);
 }
 
 static void tells_status(truce_store *store, const struct setting *setting)

@@ -8,7 +8,7 @@
 #include "tests/support/sync_rig.h"
 #include "tests/support/turns.h"
 
-enum part { RENAME, RENAME_AGAIN, PLAIN, INSERT, MOVE, SWEEP, READ };
+enum part { RENAME, RENAME_AGAIN, PLAIN, INSERT, MOVE, SWEEP, READ, CREATE_AGAIN };
 
 struct scene {
     const char *name;
@@ -23,6 +23,7 @@ static const struct scene scenes[] = {
     {"a rename, an insert, a move, a sweep", 4, {RENAME, INSERT, MOVE, SWEEP}},
     {"a plain rename next to ours, an insert, a sweep", 4, {RENAME, PLAIN, INSERT, SWEEP}},
     {"plain renames next to a reader and a sweep", 4, {PLAIN, PLAIN, READ, SWEEP}},
+    {"a rename of a source that is created again", 2, {RENAME, CREATE_AGAIN}},
 };
 
 struct play {
@@ -33,13 +34,19 @@ struct play {
 static void begin(truce_store *store, void *arg)
 {
     truce_sync *sync = rig_sync(store, TRUCE_MECHANISM_JOURNAL, 0);
+    truce_sync_walk_options repair = {.repair = true};
+    truce_sync_report report;
+    bson_error_t error = {0};
 
     (void)arg;
     insert_json(store, "users", "{'_id': 'u', 'name': 'n0'}");
     insert_json(store, "users", "{'_id': 'v', 'name': 'm0'}");
     insert_json(store, "comments", "{'_id': 'c1', 'user': 'u', 'author': 'n0'}");
-    insert_json(store, "comments", "{'_id': 'c2', 'user': 'u', 'author': 'n0'}");
+    insert_json(store, "comments", "{'_id': 'c2', 'user': 'u', 'author': 'old'}");
     rig_author(sync);
+    /* c2 gets a stamp without an origin, so a batch skips it. */
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, 1);
     truce_sync_free(sync);
 }
 
@@ -53,6 +60,20 @@ static truce_status rename_plainly(truce_store *store, int number, bson_error_t 
     update = BCON_NEW("$set", "{", "name", BCON_UTF8(name), "syncing", BCON_BOOL(true), "}");
     status = truce_update(store, "users", filter, update, NULL, NULL, error);
     bson_destroy(update);
+    bson_destroy(filter);
+    return status;
+}
+
+/* Removes the source, unless a commit holds it, and inserts another one with the same _id. */
+static truce_status create_again(truce_sync *sync, truce_store *store, bson_error_t *error)
+{
+    bson_t *filter = test_bson("{'_id': 'u', '_intent': {'$exists': false}}");
+    truce_write_result result = {0};
+    truce_status status = truce_remove(store, "users", filter, NULL, &result, error);
+
+    if (!status && result.removed)
+        status = rig_insert(sync, "users", "{'_id': 'u', 'name': 'again'}", NULL, error);
+    truce_write_result_release(&result);
     bson_destroy(filter);
     return status;
 }
@@ -77,7 +98,8 @@ static truce_status act(truce_sync *sync, truce_store *store, enum part part, in
 
     switch (part) {
     case RENAME:
-        return rig_change(sync, "users", "u", "{'$set': {'name': 'n1'}}", NULL, error);
+        status = rig_change(sync, "users", "u", "{'$set': {'name': 'n1'}}", NULL, error);
+        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* it may be removed */
     case RENAME_AGAIN:
         return rig_change(sync, "users", "u", "{'$set': {'name': 'n2'}}", NULL, error);
     case PLAIN:
@@ -90,6 +112,8 @@ static truce_status act(truce_sync *sync, truce_store *store, enum part part, in
                       : rig_change(sync, "comments", "c1", "{'$set': {'user': 'u'}}", NULL, error);
     case SWEEP:
         return settle_all(sync, error);
+    case CREATE_AGAIN:
+        return create_again(sync, store, error);
     default:
         status = truce_sync_read(sync, "comments", &c1, &found, error);
         bson_destroy(&found);

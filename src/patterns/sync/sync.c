@@ -41,7 +41,8 @@
  * SY8. A copy replaces a stamp of another source or incarnation only if that stamp was read BEFORE
  *     the source was read. So if a writer was paused after its read, and the source was replaced
  *     and copied in the meantime, the writer finds another stamp and does nothing. A batch reads
- *     its source first and leaves such dependents to single copies. A source without a revision is
+ *     its source first and skips such dependents. They get copies with one guard each, in bulks or
+ *     alone, whose source is read after them. A source without a revision is
  *     copied only to dependents without a stamp. Otherwise it is numbered first, because two
  *     incarnations without numbers are indistinguishable.
  *

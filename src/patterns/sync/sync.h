@@ -125,6 +125,9 @@ void truce__sync_operators(bson_t *set, bson_t *unset, bson_t *update);
 truce_status truce__sync_take_off(struct sync_work *work, const char *collection,
                                   const bson_t *document, const char *flag, bool *off,
                                   bson_error_t *error);
+/* Makes the projection of a dependent, {reference, copies, synced, flag}, or of a source, {copied
+ * fields, revision, origin, flag}. The caller destroys it. */
+void truce__sync_make_projection(const struct sync_rule *rule, bool source, bson_t *projection);
 /* Appends a filter for the dependents that refer to this source. */
 void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *source,
                                   bson_t *filter);

@@ -65,28 +65,6 @@ static const bson_t *source_of(const struct page *page, struct value id)
     return NULL;
 }
 
-/* Makes the projection of a dependent, {reference, copies, synced, flag}, or of a source, {copied
- * fields, revision, origin, flag}. The caller destroys it. */
-static void divergence_make_projection(const struct sync_rule *rule, bool source,
-                                       bson_t *projection)
-{
-    bson_iter_t iter;
-
-    bson_init(projection);
-    BSON_APPEND_INT32(projection, source ? SYNC_FLAG : SYNC_UNCHECKED, 1);
-    BSON_APPEND_INT32(projection, source ? SYNC_REVISION : rule->copied, 1);
-    if (source)
-        BSON_APPEND_INT32(projection, SYNC_ORIGIN, 1);
-    if (!source && strcmp(rule->reference, "_id"))
-        BSON_APPEND_INT32(projection, rule->reference, 1);
-    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
-        const char *path = source ? bson_iter_utf8(&iter, NULL) : bson_iter_key(&iter);
-
-        if (strcmp(path, "_id") && !bson_has_field(projection, path))
-            BSON_APPEND_INT32(projection, path, 1);
-    }
-}
-
 /* Reads the sources of a page of dependents, sorted by _id. */
 static truce_status read_masters(const struct walk *walk, struct page *page, bson_error_t *error)
 {
@@ -108,7 +86,7 @@ static truce_status read_masters(const struct walk *walk, struct page *page, bso
     }
     bson_append_array_end(&inner, &ids);
     bson_append_document_end(&filter, &inner);
-    divergence_make_projection(walk->rule, true, &projection);
+    truce__sync_make_projection(walk->rule, true, &projection);
     status =
         truce_find(walk->work->sync->store, walk->rule->source, &filter, &options, &cursor, error);
     while (!status && page->sources_count < PAGE &&
@@ -335,7 +313,7 @@ static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
     uint32_t pages = 0;
     truce_status status;
 
-    divergence_make_projection(walk->rule, false, &projection);
+    truce__sync_make_projection(walk->rule, false, &projection);
     options.projection = &projection;
     if (walk->options->dependent)
         BSON_APPEND_VALUE(&filter, "_id", walk->options->dependent);

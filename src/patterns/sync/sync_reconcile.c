@@ -12,6 +12,29 @@ static truce_status settle_read_one(struct sync_work *work, const char *collecti
     return truce__journal_read(&work->worker, collection, id, document, error);
 }
 
+/* Reads the source. If it has a flag, the flag is one of truce's tokens. Returns TRUCE_NOT_FOUND if
+ * there is no such source. */
+static truce_status settle_read_source(struct sync_work *work, const struct sync_rule *rule,
+                                       const bson_value_t *id, bson_t *source, bson_error_t *error)
+{
+    truce_status status = settle_read_one(work, rule->source, id, source, error);
+    bool done;
+
+    for (int attempt = 0;
+         !status && bson_has_field(source, SYNC_FLAG) && !truce__sync_token(source, SYNC_FLAG);
+         attempt++) {
+        if (attempt > 1)
+            status = truce__worker_wait(&work->worker, "a flag", error);
+        if (!status)
+            status = truce__sync_touch(work, rule->source, source, 0, true, &done, error);
+        if (!status) {
+            bson_destroy(source);
+            status = settle_read_one(work, rule->source, id, source, error);
+        }
+    }
+    return status;
+}
+
 /* Sleeps if the call has made more copies than its rate allows. */
 static truce_status reconcile_limit_rate(struct sync_work *work, bson_error_t *error)
 {
@@ -52,8 +75,8 @@ static void which_of(const struct batch *batch, bson_t *which)
     bson_append_document_end(which, &inner);
 }
 
-/* Copies one by one the dependents that a batch skipped: a commit holds the dependent, the store
- * refused it, or its stamp is of another source. Returns the last failure; the others are
+/* Copies one by one the dependents that a batch skipped: a commit holds the dependent, or the store
+ * refused it. Returns the last failure; the others are
  * copied. */
 static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bson_error_t *error)
 {
@@ -77,27 +100,96 @@ static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bs
     return last;
 }
 
+/* Begins to read the dependents of the batch that are still outdated. */
+static truce_status settle_open_outdated(const struct batch *batch, const bson_t *projection,
+                                         truce_cursor **cursor, bson_error_t *error)
+{
+    truce_find_options options = {.projection = projection};
+    bson_t filter;
+    truce_status status;
+
+    which_of(batch, &filter);
+    truce__sync_append_outdated(batch->rule, batch->source, &filter);
+    status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options, cursor,
+                        error);
+    bson_destroy(&filter);
+    return status;
+}
+
 /* Appends the dependents of the batch that are still outdated to an array. */
 static truce_status find_outdated(const struct batch *batch, bson_t *behind, bson_error_t *error)
 {
-    bson_t filter, projection = BSON_INITIALIZER;
-    truce_find_options options = {.projection = &projection};
+    bson_t projection = BSON_INITIALIZER;
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
     uint32_t count = 0;
     truce_status status;
 
-    which_of(batch, &filter);
-    truce__sync_append_outdated(batch->rule, batch->source, &filter);
     BSON_APPEND_INT32(&projection, "_id", 1);
-    status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
-                        &cursor, error);
+    status = settle_open_outdated(batch, &projection, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
         truce__value_append_element(behind, &count,
                                     truce__value_field(truce__value_document(document), "_id", 3));
     truce_cursor_close(cursor);
     bson_destroy(&projection);
-    bson_destroy(&filter);
+    return status;
+}
+
+/* Adds a copy for each dependent that was read to the bulk. The source is read after the
+ * dependents (SY8). The dependents that are not added are copied one by one. */
+static truce_status settle_fill_bulk(const struct batch *batch, bson_t *const *seen, uint32_t count,
+                                     struct sync_bulk *bulk, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(batch->source);
+    bson_t source;
+    truce_status status = settle_read_source(batch->work, batch->rule, &id, &source, error);
+
+    if (!status)
+        status = truce__sync_check_arrays(batch->rule, NULL, &source, error);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        if (!truce__sync_check_arrays(batch->rule, seen[i], NULL, NULL) &&
+            !truce__sync_is_up(batch->rule, seen[i], &source) &&
+            truce__sync_may_copy(batch->rule, seen[i], &source))
+            truce__sync_bulk_add(bulk, batch->rule, seen[i], &source);
+    }
+    bson_destroy(&source);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Copies to dependents whose stamps are of another source or incarnation, as a repair leaves them,
+ * by bulks with a guard for each dependent. Dependents that this skips are copied one by one. A
+ * copy that is copied further needs two writes, so those rules have no bulks. */
+static truce_status settle_by_bulks(const struct batch *batch, bson_error_t *error)
+{
+    bson_t *seen[SYNC_BULK], projection;
+    struct sync_bulk *bulk;
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    uint32_t count = 0;
+    truce_status status;
+
+    if (batch->rule->feeds)
+        return TRUCE_OK;
+    bulk = bson_malloc0(sizeof *bulk);
+    truce__sync_make_projection(batch->rule, false, &projection);
+    status = settle_open_outdated(batch, &projection, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
+        if (document)
+            seen[count++] = bson_copy(document);
+        if (document && count < SYNC_BULK)
+            continue;
+        status = count ? settle_fill_bulk(batch, seen, count, bulk, error) : TRUCE_OK;
+        truce__sync_bulk_write(batch->work, bulk);
+        while (count)
+            bson_destroy(seen[--count]);
+        if (!document)
+            break;
+    }
+    while (count)
+        bson_destroy(seen[--count]);
+    truce_cursor_close(cursor);
+    bson_destroy(&projection);
+    bson_free(bulk);
     return status;
 }
 
@@ -122,7 +214,7 @@ static bool sync_settle_refused(truce_status status)
 }
 
 /* Copies to the dependents of the batch by one write, and empties the batch. Dependents that the
- * write skipped are copied one by one. */
+ * write skipped are copied by bulks, and the rest one by one. */
 static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 {
     bson_t which, behind = BSON_INITIALIZER;
@@ -134,7 +226,9 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
         truce__sync_copy(batch->work, batch->rule, batch->source, NULL, &which, &matched, error);
     bson_destroy(&which);
     if (sync_settle_refused(status) || (!status && matched < batch->count)) {
-        status = find_outdated(batch, &behind, error);
+        status = settle_by_bulks(batch, error);
+        if (!status)
+            status = find_outdated(batch, &behind, error);
         if (!status)
             status = copy_singly(batch, &behind, error);
     }
@@ -274,29 +368,6 @@ static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
 }
 
 /* ---- one dependent --------------------------------------------------------------------------- */
-
-/* Reads the source. If it has a flag, the flag is one of truce's tokens. Returns TRUCE_NOT_FOUND if
- * there is no such source. */
-static truce_status settle_read_source(struct sync_work *work, const struct sync_rule *rule,
-                                       const bson_value_t *id, bson_t *source, bson_error_t *error)
-{
-    truce_status status = settle_read_one(work, rule->source, id, source, error);
-    bool done;
-
-    for (int attempt = 0;
-         !status && bson_has_field(source, SYNC_FLAG) && !truce__sync_token(source, SYNC_FLAG);
-         attempt++) {
-        if (attempt > 1)
-            status = truce__worker_wait(&work->worker, "a flag", error);
-        if (!status)
-            status = truce__sync_touch(work, rule->source, source, 0, true, &done, error);
-        if (!status) {
-            bson_destroy(source);
-            status = settle_read_one(work, rule->source, id, source, error);
-        }
-    }
-    return status;
-}
 
 /* Tries once to bring a dependent, as read in `seen`, up to its source. The source is read after
  * the dependent. So the guard of the copy, which compares the stamp that was read, refuses a source

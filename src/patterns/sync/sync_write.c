@@ -221,6 +221,25 @@ void truce__sync_token_path(const char *flag, char path[SYNC_TOKEN_PATH])
     snprintf(path, SYNC_TOKEN_PATH, "%s.token", flag);
 }
 
+void truce__sync_make_projection(const struct sync_rule *rule, bool source, bson_t *projection)
+{
+    bson_iter_t iter;
+
+    bson_init(projection);
+    BSON_APPEND_INT32(projection, source ? SYNC_FLAG : SYNC_UNCHECKED, 1);
+    BSON_APPEND_INT32(projection, source ? SYNC_REVISION : rule->copied, 1);
+    if (source)
+        BSON_APPEND_INT32(projection, SYNC_ORIGIN, 1);
+    if (!source && strcmp(rule->reference, "_id"))
+        BSON_APPEND_INT32(projection, rule->reference, 1);
+    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
+        const char *path = source ? bson_iter_utf8(&iter, NULL) : bson_iter_key(&iter);
+
+        if (strcmp(path, "_id") && !bson_has_field(projection, path))
+            BSON_APPEND_INT32(projection, path, 1);
+    }
+}
+
 /* ---- parts of filters and updates ------------------------------------------------------------ */
 
 static void sync_append_copies(const struct sync_rule *rule, const bson_t *source, bson_t *set,
