@@ -43,6 +43,8 @@ TEST(a_rename_reaches_the_copies)
 TEST(refuses_cycles_of_rules_and_writes_to_copies)
 {
     begin();
+    ANSWERS(2, NULL, "operators ($set, $inc ...), not \"name\": for example {$set: {name: ...}}",
+            "sync", "update", "users", "17", "{name: \"me\"}");
     ANSWERS(2, NULL, "closes a cycle", "sync", "declare", "back", "comments", "users", "last",
             "{name: \"author\"}", "--settle", "1ms");
     ANSWERS(1, NULL, "a rule \"author\" with other content exists", "sync", "declare", "author",

@@ -841,8 +841,8 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
     } else if (kept) {
         status = truce__fail(
             TRUCE_DUPLICATE, error,
-            "a rule \"%s\" with other content exists: drop it first (truce sync drop), or choose "
-            "another name",
+            "a rule \"%s\" with other content exists: drop it first, and repair the copies after the "
+            "new declaration; or choose another name",
             kept->name);
     } else {
         bson_copy_to(wanted, &copy);

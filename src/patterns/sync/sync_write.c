@@ -828,6 +828,20 @@ static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struc
     return status;
 }
 
+static truce_status sync_write_check_operators(const bson_t *update, bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, update); bson_iter_next(&iter);) {
+        if (bson_iter_key(&iter)[0] != '$')
+            return truce__fail(TRUCE_INVALID, error,
+                               "the update must consist of operators ($set, $inc ...), not "
+                               "\"%s\": for example {$set: {%s: ...}}",
+                               bson_iter_key(&iter), bson_iter_key(&iter));
+    }
+    return TRUCE_OK;
+}
+
 truce_status truce_sync_update(truce_sync *sync, truce_commit *commit, const char *collection,
                                const bson_value_t *id, const bson_t *update,
                                truce_sync_result *result, bson_error_t *error)
@@ -841,6 +855,8 @@ truce_status truce_sync_update(truce_sync *sync, truce_commit *commit, const cha
 
     if (!status)
         status = truce__document_check(update, "update", error);
+    if (!status)
+        status = sync_write_check_operators(update, error);
     return status ? status
                   : sync_write_run(sync, commit, &writing, sync_write_update_in, result, error);
 }
