@@ -2058,9 +2058,10 @@ type SyncDeclareOptions struct {
 //
 // rule: the name of the rule.
 //
-// Reply: nothing more, also if the same rule exists. For existing data, run truceSyncRepair. An
-// error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle, or
-// another rule copies to one of the fields.
+// Reply: nothing more, also if the same rule exists; or a `note` that names the collections and
+// fields of the rule that no document has, as if they are misspelled. For existing data, run
+// truceSyncRepair. An error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules
+// form a cycle, or another rule copies to one of the fields.
 func (db *Database) SyncDeclare(
 	ctx context.Context, rule string, o SyncDeclareOptions,
 ) (Reply, error) {
@@ -2078,10 +2079,11 @@ type SyncUpdateOptions struct {
 
 // SyncUpdate changes a source with its copies, or a dependent.
 //
-// Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
-// that this command wrote; `settled`: whether all copies are written. If not, the recovery pass or
-// truceSyncReconcile writes the others. "not found": the document does not exist. An error: 2
-// (invalid) the update changes a copy.
+// Reply: `changed`: whether a copied field or a reference changed; false also if no rule names the
+// collection; `copies`: the number of copies written after the document; `settled`: whether all
+// copies are written. If not, as in a commit, truceSyncReconcile or, after `resumeMS`, the recovery
+// pass writes the others. "not found": the document does not exist. An error: 2 (invalid) the
+// update changes a copy.
 func (db *Database) SyncUpdate(
 	ctx context.Context, collection string, o SyncUpdateOptions,
 ) (Reply, error) {
@@ -2102,9 +2104,11 @@ type SyncInsertOptions struct {
 
 // SyncInsert inserts a dependent with its copies, or a source.
 //
-// Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
-// that this command wrote; `settled`: whether all copies are written. If not, the recovery pass or
-// truceSyncReconcile writes the others. An error: 11000 (duplicate) its _id exists.
+// Reply: `changed`: whether a copied field or a reference changed; false also if no rule names the
+// collection; `copies`: the number of copies written after the document; `settled`: whether all
+// copies are written. If not, as in a commit, truceSyncReconcile or, after `resumeMS`, the recovery
+// pass writes the others. A dependent is inserted with its copies, which replace values of the
+// document; `copies` is then 0 or 1. An error: 11000 (duplicate) its _id exists.
 func (db *Database) SyncInsert(
 	ctx context.Context, collection string, o SyncInsertOptions,
 ) (Reply, error) {
@@ -2141,7 +2145,7 @@ type SyncReconcileOptions struct {
 
 // SyncReconcile writes the pending copies of one document, or of all documents, now.
 //
-// collection: the collection; "": all documents.
+// collection: the collection; "", or no collection: all documents.
 //
 // Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending. For
 // all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first 1,000,

@@ -53,6 +53,58 @@ static const struct operation_field declare_fields[] = {
      1, 60000},
     {{0}}};
 
+/* A search for a field that no document has reads the whole collection. */
+#define DECLARE_SCAN_MS 1000
+
+/* Returns whether a collection has no document with the field. `path` may be NULL, for any
+ * document. */
+static bool declare_is_missing(const struct operation_call *call, const char *collection,
+                               const char *path)
+{
+    const truce_find_options options = {.deadline_ms = DECLARE_SCAN_MS};
+    bson_t filter = BSON_INITIALIZER, found;
+    truce_status status;
+
+    if (path)
+        BCON_APPEND(&filter, path, "{", "$exists", BCON_BOOL(true), "}");
+    status = truce_find_one(call->store, collection, &filter, &options, &found, NULL);
+    bson_destroy(&found);
+    bson_destroy(&filter);
+    return status == TRUCE_NOT_FOUND;
+}
+
+static void declare_note_field(const struct operation_call *call, const char *collection,
+                               const char *path, bson_string_t *note)
+{
+    if (declare_is_missing(call, collection, path))
+        bson_string_append_printf(note, "%sno document of %s has \"%s\"", note->len ? "; " : "",
+                                  collection, path);
+}
+
+/* Appends a note about the names of the rule that no document has. A rule may be declared before
+ * its documents exist, so an empty collection is noted only if the other one has documents. */
+static void declare_append_note(const struct operation_call *call, const truce_sync_rule *rule,
+                                bson_t *reply)
+{
+    const bool no_source = declare_is_missing(call, rule->source, NULL),
+               no_dependent = declare_is_missing(call, rule->dependent, NULL);
+    bson_string_t *note = bson_string_new("");
+    bson_iter_t iter;
+
+    if (no_source != no_dependent)
+        bson_string_append_printf(note, "%s has no documents",
+                                  no_source ? rule->source : rule->dependent);
+    if (!no_dependent)
+        declare_note_field(call, rule->dependent, rule->reference, note);
+    for (bson_iter_init(&iter, rule->copies); !no_source && bson_iter_next(&iter);)
+        declare_note_field(call, rule->source, bson_iter_utf8(&iter, NULL), note);
+    if (note->len) {
+        bson_string_append(note, ": check the names of the rule");
+        BSON_APPEND_UTF8(reply, "note", call->host->message(call, note->str));
+    }
+    bson_string_free(note, true);
+}
+
 static truce_status operation_sync_run_declare(struct operation_call *call, const void *arg,
                                                bson_t *reply, bson_error_t *error)
 {
@@ -66,7 +118,6 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
     struct handle *handle;
     truce_status status = truce__operation_text(call, &rule.name, error);
 
-    (void)reply;
     if (!status)
         status = truce__operation_collection(call, given->source, true, error);
     if (!status)
@@ -76,6 +127,8 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
     handle = take_sync(call);
     status = truce_sync_declare(handle->thing, &rule, error);
     truce__operation_return(call, handle);
+    if (!status)
+        declare_append_note(call, &rule, reply);
     return status;
 }
 
@@ -85,9 +138,10 @@ static const struct operation_row declare_operation = {
     .target = "rule",
     .value = "the name of the rule",
     .answer =
-        "nothing more, also if the same rule exists. For existing data, run truceSyncRepair. An "
-        "error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle, "
-        "or another rule copies to one of the fields",
+        "nothing more, also if the same rule exists; or a `note` that names the collections and "
+        "fields of the rule that no document has, as if they are misspelled. For existing data, "
+        "run truceSyncRepair. An error: 11000 (duplicate) another rule has this name; 2 (invalid) "
+        "the rules form a cycle, or another rule copies to one of the fields",
     .fields = declare_fields,
     .size = sizeof(struct declare_given),
     .run = operation_sync_run_declare,
@@ -164,9 +218,10 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
 }
 
 #define WRITTEN                                                                                    \
-    "`changed`: whether a copied field or a reference changed; `copies`: the number of copies "    \
-    "that this command wrote; `settled`: whether all copies are written. If not, the recovery "    \
-    "pass or truceSyncReconcile writes the others"
+    "`changed`: whether a copied field or a reference changed; false also if no rule names the "   \
+    "collection; `copies`: the number of copies written after the document; `settled`: whether "   \
+    "all copies are written. If not, as in a commit, truceSyncReconcile or, after "                \
+    "`resumeMS`, the recovery pass writes the others"
 
 static const struct operation_row update_operation = {
     OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a source with its copies, or a dependent"),
@@ -235,7 +290,9 @@ static const struct operation_row insert_operation = {
     OPERATION("truceSyncInsert", ROLE_WRITE, "inserts a dependent with its copies, or a source"),
     .target = "collection",
     .value = "the collection",
-    .answer = WRITTEN ". An error: 11000 (duplicate) its _id exists",
+    .answer = WRITTEN ". A dependent is inserted with its copies, which replace values of the "
+                      "document; `copies` is then 0 or 1. An error: 11000 (duplicate) its _id "
+                      "exists",
     .fields = insert_fields,
     .size = sizeof(struct insert_given),
     .run = operation_sync_run_insert,
@@ -377,8 +434,8 @@ static truce_status sync_run_reconcile(struct operation_call *call, const void *
     if (!status && !collection != !given->id)
         status = truce__refuse(
             CODE_INVALID_OPTIONS, error,
-            "a collection needs an 'id': to write all pending copies, send truceSyncReconcile: 1 "
-            "without 'id'");
+            "a collection and an 'id' belong together: to write all pending copies, give neither "
+            "(truceSyncReconcile: 1)");
     if (!status && collection)
         status = truce__operation_collection(call, collection, true, error);
     if (status)
@@ -399,7 +456,7 @@ static const struct operation_row reconcile_operation = {
               "writes the pending copies of one document, or of all documents, now"),
     .target = "collection",
     .optional = true,
-    .value = "the collection; 1: all documents",
+    .value = "the collection; 1, or no collection: all documents",
     .answer =
         "`changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending. For "
         "all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first "

@@ -40,6 +40,21 @@ TEST(a_rename_reaches_the_copies)
     ANSWERS(0, "", NULL, "sync", "status");
 }
 
+TEST(declare_notes_names_that_no_document_has)
+{
+    begin();
+    ANSWERS(0, "declared a;", "no document of comments has \"usr\": check the names of the rule",
+            "sync", "declare", "a", "users", "comments", "usr", "{a: \"name\"}", "--settle", "1ms");
+    ANSWERS(0, "declared b;", "usrs has no documents: check", "sync", "declare", "b", "usrs",
+            "comments", "user", "{b: \"name\"}", "--settle", "1ms");
+    ANSWERS(0, "declared c;", "no document of users has \"nmae\": check", "sync", "declare", "c",
+            "users", "comments", "user", "{c: \"nmae\"}", "--settle", "1ms");
+    ANSWERS(0, "declared d;", "", "sync", "declare", "d", "pages", "links", "page",
+            "{d: \"title\"}", "--settle", "1ms");
+    ANSWERS(0, "declared e;", "", "sync", "declare", "e", "users", "comments", "user",
+            "{e: \"name\"}", "--settle", "1ms");
+}
+
 TEST(refuses_cycles_of_rules_and_writes_to_copies)
 {
     begin();

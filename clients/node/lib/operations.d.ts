@@ -1278,9 +1278,10 @@ export interface CommitOperations<R, M = R> {
   /**
    * Changes a source with its copies, or a dependent.
    *
-   * Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
-   * that this command wrote; `settled`: whether all copies are written. If not, the recovery pass
-   * or truceSyncReconcile writes the others. "not found": the document does not exist. An error: 2
+   * Reply: `changed`: whether a copied field or a reference changed; false also if no rule names
+   * the collection; `copies`: the number of copies written after the document; `settled`: whether
+   * all copies are written. If not, as in a commit, truceSyncReconcile or, after `resumeMS`, the
+   * recovery pass writes the others. "not found": the document does not exist. An error: 2
    * (invalid) the update changes a copy
    */
   syncUpdate(collection: string, options: SyncUpdateOptions): M;
@@ -1288,9 +1289,11 @@ export interface CommitOperations<R, M = R> {
   /**
    * Inserts a dependent with its copies, or a source.
    *
-   * Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
-   * that this command wrote; `settled`: whether all copies are written. If not, the recovery pass
-   * or truceSyncReconcile writes the others. An error: 11000 (duplicate) its _id exists
+   * Reply: `changed`: whether a copied field or a reference changed; false also if no rule names
+   * the collection; `copies`: the number of copies written after the document; `settled`: whether
+   * all copies are written. If not, as in a commit, truceSyncReconcile or, after `resumeMS`, the
+   * recovery pass writes the others. A dependent is inserted with its copies, which replace values
+   * of the document; `copies` is then 0 or 1. An error: 11000 (duplicate) its _id exists
    */
   syncInsert(collection: string, options: SyncInsertOptions): R;
 
@@ -1868,9 +1871,10 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    *
    * rule: the name of the rule
    *
-   * Reply: nothing more, also if the same rule exists. For existing data, run truceSyncRepair. An
-   * error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle, or
-   * another rule copies to one of the fields
+   * Reply: nothing more, also if the same rule exists; or a `note` that names the collections and
+   * fields of the rule that no document has, as if they are misspelled. For existing data, run
+   * truceSyncRepair. An error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules
+   * form a cycle, or another rule copies to one of the fields
    */
   syncDeclare(rule: string, options: SyncDeclareOptions): R;
 
@@ -1884,7 +1888,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   /**
    * Writes the pending copies of one document, or of all documents, now.
    *
-   * collection: the collection; 1: all documents
+   * collection: the collection; 1, or no collection: all documents
    *
    * Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending. For
    * all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first 1,000,

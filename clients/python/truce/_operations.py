@@ -597,10 +597,11 @@ class CommitOperations(Runs[R]):
         id: the _id of the document, a source or a dependent
         update: update operators: {$set: {name: "Ada"}}
 
-        Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
-        copies that this command wrote; `settled`: whether all copies are written. If not, the
-        recovery pass or truceSyncReconcile writes the others. "not found": the document does not
-        exist. An error: 2 (invalid) the update changes a copy
+        Reply: `changed`: whether a copied field or a reference changed; false also if no rule names
+        the collection; `copies`: the number of copies written after the document; `settled`:
+        whether all copies are written. If not, as in a commit, truceSyncReconcile or, after
+        `resumeMS`, the recovery pass writes the others. "not found": the document does not exist.
+        An error: 2 (invalid) the update changes a copy
         """
 
     @operation("truceSyncInsert", again=False)
@@ -614,10 +615,12 @@ class CommitOperations(Runs[R]):
 
         document: the whole document; without an _id, it gets one
 
-        Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
-        copies that this command wrote; `settled`: whether all copies are written. If not, the
-        recovery pass or truceSyncReconcile writes the others. An error: 11000 (duplicate) its _id
-        exists
+        Reply: `changed`: whether a copied field or a reference changed; false also if no rule names
+        the collection; `copies`: the number of copies written after the document; `settled`:
+        whether all copies are written. If not, as in a commit, truceSyncReconcile or, after
+        `resumeMS`, the recovery pass writes the others. A dependent is inserted with its copies,
+        which replace values of the document; `copies` is then 0 or 1. An error: 11000 (duplicate)
+        its _id exists
         """
 
     @operation("truceTreePublish", again="id")
@@ -1978,9 +1981,10 @@ class Operations(CommitOperations[R]):
         settle_ms: the command waits this long, in milliseconds, until all other processes have seen
             the rule; absent: 5,000; 1 if no other process uses the store (1 to 60000)
 
-        Reply: nothing more, also if the same rule exists. For existing data, run truceSyncRepair.
-        An error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle,
-        or another rule copies to one of the fields
+        Reply: nothing more, also if the same rule exists; or a `note` that names the collections
+        and fields of the rule that no document has, as if they are misspelled. For existing data,
+        run truceSyncRepair. An error: 11000 (duplicate) another rule has this name; 2 (invalid) the
+        rules form a cycle, or another rule copies to one of the fields
         """
 
     @operation("truceSyncRead", again=True)
@@ -2006,7 +2010,7 @@ class Operations(CommitOperations[R]):
     ) -> R:
         """Writes the pending copies of one document, or of all documents, now.
 
-        collection: the collection; 1: all documents
+        collection: the collection; 1, or no collection: all documents
         id: the _id of the document
 
         Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending.

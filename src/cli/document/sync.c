@@ -18,6 +18,16 @@
 
 #define NO_RULE "the rule \"{rule}\" does not exist"
 
+static bool sync_print_declare(struct cli *cli, const bson_t *reply)
+{
+    const char *name = cli->arguments[0];
+
+    if (bson_has_field(reply, "note"))
+        cli_note(cli, "%s", truce__field_text(reply, "note"));
+    return cli_put("declared %s; to update existing documents, run `truce sync repair %s`\n", name,
+                   name);
+}
+
 static const struct cli_command cli_sync_declare = {
     .noun = "sync",
     .verb = "declare",
@@ -31,12 +41,9 @@ static const struct cli_command cli_sync_declare = {
         "5 seconds; this command waits for them.",
     .example = "truce sync declare author users comments user '{author: \"name\"}'",
     .store = CLI_STORE_WRITE,
-    .row =
-        &(const struct cli_row){
-            .name = "truceSyncDeclare",
-            .named = "NAME rule COPY dependent FIELDS copies",
-            .format =
-                "declared {rule}; to update existing documents, run `truce sync repair {rule}`"},
+    .row = &(const struct cli_row){.name = "truceSyncDeclare",
+                                   .named = "NAME rule COPY dependent FIELDS copies",
+                                   .print = sync_print_declare},
     .run = cli_row_run,
 };
 
