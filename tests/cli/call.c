@@ -100,6 +100,25 @@ TEST(a_refused_call_makes_no_store)
     CHECK(is_there());
 }
 
+TEST(one_unreadable_value_of_several_stores_nothing)
+{
+    fresh();
+    for (int existing = 0; existing < 2; existing++) {
+        ANSWERS(2, "", STORE("insert", "c", "{_id: 1}", "{x"));
+        ANSWERS(2, "", STORE("queue", "add", "q", "{a: 1}", "{b"));
+        CHECK_INT(is_there(), ==, existing);
+        STORE("insert", "d", "{}");
+        ANSWERS(0, "0\n", STORE("count", "c"));
+    }
+    /* The store refuses the second document. A new store is not created; otherwise, the first one
+     * stays. */
+    ANSWERS(2, "inserted 1\n", STORE("insert", "c", "{_id: 1}", "{_id: [2]}"));
+    ANSWERS(0, "1\n", STORE("count", "c"));
+    CHECK_INT(unlink(store), ==, 0);
+    ANSWERS(2, "", STORE("insert", "c", "{_id: 1}", "{_id: [2]}"));
+    CHECK(!is_there());
+}
+
 TEST(an_input_that_is_missing_is_wrong_usage_everywhere)
 {
     fresh();

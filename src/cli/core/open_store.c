@@ -8,8 +8,9 @@
  * A refused call must not create a store. If the file does not exist yet, a child process first
  * runs the rest of the command on an empty store in memory and captures what it prints. An empty
  * file gives the same results as an empty store in memory. If the child is refused, or it changes
- * nothing and exits with 1, its output is the final output and no file is created. Otherwise, the
- * file is created and this process runs the command.
+ * nothing and exits with 1, its output is the final output and no file is created. The results of a
+ * refused child are not printed, because they describe documents that are not stored. Otherwise,
+ * the file is created and this process runs the command.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static int become_rehearsal(struct cli *cli, int out, int err, truce_store **sto
     return status ? open_failed(cli, status, &error) : CLI_DONE;
 }
 
-/* Waits for the child. If its output is final, prints it, sets *done, and returns the exit code. */
+/* Waits for the child. If its output is final, prints it, without the results of a refused call, sets *done, and returns the exit code. */
 static int open_take_answer(pid_t child, int out, int err, bool *done)
 {
     int state = 0;
@@ -102,7 +103,8 @@ static int open_take_answer(pid_t child, int out, int err, bool *done)
             (WEXITSTATUS(state) == CLI_USAGE || WEXITSTATUS(state) == NOTHING_CHANGED);
     if (!*done)
         return CLI_DONE;
-    copy_out(out, stdout);
+    if (WEXITSTATUS(state) == NOTHING_CHANGED)
+        copy_out(out, stdout);
     copy_out(err, stderr);
     return WEXITSTATUS(state) == CLI_USAGE ? CLI_USAGE : CLI_NO;
 }

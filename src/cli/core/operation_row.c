@@ -815,24 +815,38 @@ static int row_repeated(const struct cli *cli)
     return -1;
 }
 
+/* Builds the request for the i-th argument, which is the repeated one, or -1. With `run`, runs it. */
+static int row_run_for(struct cli *cli, const struct cli_row *row, const bson_t *more, int i,
+                       bool run)
+{
+    struct row_call call = {.cli = cli,
+                            .row = row,
+                            .operation = cli_row_find(row),
+                            .more = more,
+                            .each = i < 0 ? NULL : cli->arguments[i]};
+    int code;
+
+    bson_init(&call.request);
+    code = row_read(&call);
+    if (!code && run)
+        code = row_run_once(&call);
+    bson_destroy(&call.request);
+    return code;
+}
+
 int cli_row_run_with(struct cli *cli, const struct cli_row *row, const bson_t *more)
 {
     int repeated = row_repeated(cli), i = repeated, worst = CLI_DONE;
 
+    /* If one of several values cannot be read, none is used. */
+    for (int each = repeated; repeated >= 0 && each + 1 < cli->count && !worst;)
+        worst = row_run_for(cli, row, more, ++each, false);
+    if (worst)
+        return worst;
     do {
-        struct row_call call = {.cli = cli,
-                                .row = row,
-                                .operation = cli_row_find(row),
-                                .more = more,
-                                .each = i < 0 ? NULL : cli->arguments[i]};
-        int code;
+        int code = row_run_for(cli, row, more, i, true);
 
-        bson_init(&call.request);
-        code = row_read(&call);
-        if (!code)
-            code = row_run_once(&call);
         worst = code > worst ? code : worst;
-        bson_destroy(&call.request);
     } while (repeated >= 0 && ++i < cli->count && worst <= CLI_NO);
     return worst;
 }

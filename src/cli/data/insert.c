@@ -57,11 +57,10 @@ static int insert_one(struct insert *insert, const bson_t *document, const char 
     return status ? cli_error(cli, what, status, &error) : CLI_DONE;
 }
 
-/* Inserts the documents of the call one by one. Stops at the first failure; those before it stay
- * inserted. */
-static int insert_arguments(struct insert *insert)
+/* Reads the documents of the call, and with `insert`, inserts them one by one. Stops at the first
+ * failure; those before it stay inserted. */
+static int insert_read_arguments(const struct cli *cli, struct insert *insert)
 {
-    const struct cli *cli = insert->cli;
     int code = CLI_DONE;
 
     for (int i = 1; i < cli->count && !code; i++) {
@@ -69,12 +68,24 @@ static int insert_arguments(struct insert *insert)
         bson_t document;
 
         snprintf(what, sizeof what, "document %d", i);
-        code = CLI_USAGE;
-        if (cli_document(cli, cli->arguments[i], what, &document))
+        if (!cli_document(cli, cli->arguments[i], what, &document))
+            code = CLI_USAGE;
+        else if (insert)
             code = insert_one(insert, &document, cli->count > 2 ? what : NULL);
         bson_destroy(&document);
     }
     return code;
+}
+
+/* Inserts the documents of the call. If one of them cannot be read, nothing is inserted. */
+static int insert_arguments(struct insert *insert)
+{
+    struct cli *cli = insert->cli;
+    int code = insert_read_arguments(cli, NULL);
+
+    if (!code)
+        code = cli_store_open(cli, CLI_STORE_WRITE, &cli->store);
+    return code || !cli->store ? code : insert_read_arguments(cli, insert);
 }
 
 /* Inserts a line. The store is opened at the first good line, so bad input creates no store. */
@@ -121,12 +132,7 @@ static int insert_run(struct cli *cli)
 {
     struct insert insert = {.cli = cli, .ids = BSON_INITIALIZER};
     bson_t answer = BSON_INITIALIZER;
-    int code = CLI_DONE;
-
-    if (cli->count > 1)
-        code = cli_store_open(cli, CLI_STORE_WRITE, &cli->store);
-    if (!code)
-        code = cli->count > 1 ? insert_arguments(&insert) : insert_lines(&insert);
+    int code = cli->count > 1 ? insert_arguments(&insert) : insert_lines(&insert);
 
     if (!code || insert.inserted) {
         BSON_APPEND_INT64(&answer, "inserted", insert.inserted);
