@@ -185,6 +185,37 @@ TEST(an_array_that_was_imported_is_not_imported_again)
     ANSWERS(0, "imported 3\n", NULL, "import", "s", input);
 }
 
+TEST(an_incomplete_last_line_is_read_again_when_it_is_complete)
+{
+    static const char *const whole[] = {"{\"_id\":1}\n{\"_id\":2}\n{\"_id\":3}\n",
+                                        "_id,b\n1,2\n2,4\n3,6\n"},
+                             *const cut[] = {"{\"_id\":1}\n{\"_id\":", "_id,b\n1,2\n2"},
+                             *const form[] = {"--relaxed", "--csv"};
+
+    for (int csv = 0; csv < 2; csv++) {
+        fresh(csv ? "in.csv" : "in.json");
+        unlink(store);
+        write_text(input, cut[csv]);
+        CHECK(strstr(RUN("import", "s", input, form[csv])->out, "imported 1, rejected 1 ("));
+        write_text(input, whole[csv]);
+        ANSWERS(0, "imported 2\n", "resumes at", "import", "s", input, form[csv]);
+        ANSWERS(0, "{\"_id\": 1}\n{\"_id\": 2}\n{\"_id\": 3}\n", NULL, "find", "s", "--sort",
+                "{_id: 1}", "--projection", "{_id: 1}");
+    }
+}
+
+TEST(refuses_a_last_line_that_grew_after_it_was_imported)
+{
+    fresh("in.csv");
+    write_text(input, "a\n1\n2");
+    ANSWERS(0, "imported 2\n", NULL, "import", "s", input, "--csv");
+    write_text(input, "a\n1\n23\n4\n");
+    ANSWERS(2, "", "document 2 of", "import", "s", input, "--csv");
+    ANSWERS(0, "2\n", NULL, "count", "s");
+    write_text(input, "a\n1\n2\n4\n");
+    ANSWERS(0, "imported 1\n", "resumes at document 3", "import", "s", input, "--csv");
+}
+
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
 TEST(converts_cells_by_their_look_or_the_type_of_their_column)

@@ -251,6 +251,7 @@ static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bs
         line->size = whole > NDJSON_LINE_MAX ? NDJSON_TEXT_MAX : length;
         input->offset += whole + newline;
         line->end = input->offset;
+        line->unfinished = !newline;
         input->next += length + newline;
         if (line->number == 1 && line->size >= 3 && !memcmp(line->text, "\xef\xbb\xbf", 3)) {
             line->text += 3; /* The line begins with a byte order mark. */
@@ -478,6 +479,7 @@ static truce_status next_record(struct ndjson *input, struct ndjson_line *line, 
         ndjson_take(input, line, scan.scanned);
         line->wrong = ndjson_check_text(input, line, (int64_t)line->size);
         line->size -= ended;
+        line->unfinished = !ended;
         line->size -= line->size && line->text[line->size - 1] == '\r';
         return TRUCE_OK;
     }

@@ -40,6 +40,8 @@ struct ndjson_line {
     /* The reason why the line is wrong (for example, it is too long or not UTF-8), or NULL.
      * Borrowed until the next call. */
     const char *wrong;
+    /* The input ends before the end of the line or of the record. */
+    bool unfinished;
 };
 
 /* Opens a file; "-" is standard input. Returns NULL and fills `error` on failure. */

@@ -93,7 +93,9 @@ struct import {
  * transaction. A process that is killed would leave a transaction open on a server.
  *
  * The progress document stays after the import. Importing the same file again changes nothing, but
- * lines that were appended to the file are imported. With --again, or if the collection was emptied
+ * lines that were appended to the file are imported. A last line without a newline may be
+ * incomplete, because a program is still writing the file: if it was rejected, it is read again. If
+ * it was imported and has grown, the import is refused. With --again, or if the collection was emptied
  * in the meantime, the file is imported from its start. So is another file under the same name if
  * the first file was done. Input that cannot be read twice, such as a pipe, has no progress.
  */
@@ -219,6 +221,25 @@ static bool progress_is_same_file(const struct import *import, const bson_t *pro
            check == truce__field_number(progress, "check");
 }
 
+/* Returns whether more text follows on the line that ends at `offset`, which was therefore imported
+ * before it was complete. */
+static bool progress_line_has_grown(const struct import *import, int64_t offset)
+{
+    size_t before = offset < CHECK_BYTES ? (size_t)offset : CHECK_BYTES;
+    int file = import->form == NDJSON_ARRAY ? -1 : open(import->path, O_RDONLY | O_CLOEXEC);
+    char bytes[CHECK_BYTES + 1];
+    ssize_t got = file < 0 ? -1 : pread(file, bytes, before + 1, (off_t)(offset - (int64_t)before));
+    size_t at = before;
+
+    if (file >= 0)
+        close(file);
+    if (got != (ssize_t)before + 1 || bytes[before] == '\n' || bytes[before] == '\r')
+        return false;
+    while (at && (bytes[at - 1] == ' ' || bytes[at - 1] == '\t' || bytes[at - 1] == '\r'))
+        at--;
+    return at && bytes[at - 1] != '\n';
+}
+
 /* Resumes after the lines that `progress` records. */
 static int progress_resume(struct import *import, const bson_t *progress)
 {
@@ -232,6 +253,12 @@ static int progress_resume(struct import *import, const bson_t *progress)
     import->read_line = import->line;
     import->read_end = import->offset;
     import->read_row = truce__field_number(progress, "row");
+    if (progress_line_has_grown(import, import->offset))
+        return cli_usage(import->cli,
+                         "%s %" PRId64 " of %s was imported before it was complete: correct its "
+                         "document, or remove it and start over with --again",
+                         import->form == NDJSON_LINES ? "line" : "document", import->line,
+                         import->path);
     status =
         cli_ndjson_seek(import->input, import->offset, import->line + 1, import->read_row, &error);
     if (status)
@@ -510,17 +537,19 @@ static int import_read_lines(struct import *import)
 
         if (status)
             return cli_error(import->cli, NULL, status, &error);
+        cli_progress(&import->shown, line.end, cli_ndjson_size(import->input));
+        wrong = line.text ? cli_ndjson_document(import->input, &line, &document) : NULL;
+        if (wrong)
+            code = import_reject(import, line.row, wrong, line.text, line.size);
+        if (wrong && line.unfinished && !code)
+            return import_flush(import); /* The next run reads the line again. */
         import->read_end = line.end;
         import->read_line = line.number;
         import->read_row = line.row_end;
         if (!line.text)
             return import_flush(import);
-        cli_progress(&import->shown, line.end, cli_ndjson_size(import->input));
-        wrong = cli_ndjson_document(import->input, &line, &document);
-        if (wrong) {
-            code = import_reject(import, line.row, wrong, line.text, line.size);
+        if (wrong)
             continue;
-        }
         cli_import_add(import, &line, &document);
         if (import->count == import->batch_lines || import->bytes >= BATCH_BYTES)
             code = import_flush(import);
