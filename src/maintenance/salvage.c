@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
@@ -90,6 +91,11 @@ struct salvage {
     uint32_t end;
     /* Whether the free pages are known. */
     bool free_is_known;
+    /* The number of pages that the header counts, or 0 if it cannot be read. A file that was cut
+     * has fewer pages. */
+    uint32_t header_pages;
+    /* The number of gaps because of such pages. */
+    uint32_t cut_gaps;
     struct salvage_batch batch;
     /* The number of pages that the two passes have examined, for reports of the progress. */
     int64_t examined;
@@ -655,6 +661,7 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
         walk_children(salvage, table, &page, above, to, depth);
     } else {
         add_gap(salvage, table, above, to);
+        salvage->cut_gaps += number > salvage->recovery.pages && number <= salvage->header_pages;
         if (page.kind == PAGE_RECOVERY_INNER)
             note_hints(salvage, table, &page);
     }
@@ -722,6 +729,7 @@ static void salvage_read_header(struct salvage *salvage)
         return;
     salvage->free_is_known = note_free(salvage, salvage_number_at(bytes + OFFSET_FREE));
     pages = salvage_number_at(bytes + OFFSET_PAGES);
+    salvage->header_pages = pages;
     if (pages && pages < salvage->end)
         salvage->end = pages;
 }
@@ -863,6 +871,23 @@ static void salvage_take_all(struct salvage *salvage)
     salvage_flush(salvage);
 }
 
+/* Returns the number of pages that the header counts, that are in neither the file nor its log, and
+ * that no gap represents. */
+static int64_t count_cut_pages(const struct salvage *salvage)
+{
+    const struct page_recovery *recovery = &salvage->recovery;
+    int64_t cut = -(int64_t)salvage->cut_gaps;
+    struct stat file;
+
+    if (fstat(recovery->file, &file))
+        return 0;
+    for (int64_t page = file.st_size / PAGE_RECOVERY_PAGE_BYTES + 1; page <= salvage->header_pages;
+         page++)
+        cut += page > recovery->pages ||
+               (!recovery->frames[page] && !(recovery->marks[page] & PAGE_RECOVERY_FREE));
+    return cut > 0 ? cut : 0;
+}
+
 /* Ends the tables, and completes the report. */
 static void salvage_sum_up(struct salvage *salvage)
 {
@@ -870,6 +895,7 @@ static void salvage_sum_up(struct salvage *salvage)
 
     report->lost_log = salvage->recovery.frames_lost;
     report->lost_pages += salvage->schema.lost_pages + salvage->catalog.lost_pages;
+    report->lost_pages += count_cut_pages(salvage);
     for (size_t i = 0; i < salvage->tables_count && !salvage->status; i++) {
         if (salvage->tables[i].is_feed)
             continue;

@@ -448,6 +448,27 @@ TEST(a_salvage_of_a_file_that_is_not_a_store_creates_no_store)
     }
 }
 
+TEST(a_salvage_of_a_file_that_was_cut_is_not_complete)
+{
+    char saved[320], line[80];
+    const struct command *c;
+    struct stat file;
+
+    fresh_store();
+    snprintf(saved, sizeof saved, "%s.saved", store);
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{_id: 1}");
+    CHECK(stat(store, &file) == 0);
+    CHECK(truncate(store, 4096) == 0);
+    c = RUN("salvage", store, saved);
+    CHECK_INT(c->code, ==, 1);
+    snprintf(line, sizeof line, "0 lost, %d pages of the file", (int)(file.st_size / 4096) - 1);
+    CHECK(strstr(c->out, "not complete: 0 documents saved"));
+    CHECK(strstr(c->out, line));
+    snprintf(line, sizeof line, "has 1 of the %d pages", (int)(file.st_size / 4096));
+    CHECK(strstr(c->err, line));
+}
+
 TEST(a_salvage_needs_one_page_of_a_store)
 {
     char saved[320];
