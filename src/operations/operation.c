@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/buffer.h"
 #include "base/deadline.h"
 #include "base/limits.h"
@@ -429,6 +430,15 @@ truce_status truce__operation_add(const struct operation_call *outer, int number
 const char *truce__class_name(truce_status status, uint32_t code)
 {
     return code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status);
+}
+
+void truce__operation_detail(const struct operation_call *call, const bson_t *fields)
+{
+    bson_t *details = truce__arena_take(call->arena, sizeof *details);
+    const uint8_t *bytes = truce__arena_copy(call->arena, bson_get_data(fields), fields->len);
+
+    truce_assert(bson_init_static(details, bytes, fields->len));
+    *call->details = details;
 }
 
 /* Appends `status` and labels to the reply. Drivers recognize the label that says that the

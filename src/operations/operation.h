@@ -149,6 +149,9 @@ struct operation_call {
     truce_commit *commit;
     /* With a commit: the objects to free after its end. */
     struct operation_cleanup **cleanups;
+    /* The fields that the reply has if the call fails, or NULL. A part of a commit shares the
+     * pointer of the whole call. */
+    const bson_t **details;
     /* The time that the call has waited because its caller asked for it. */
     int64_t waited_ns;
 };
@@ -163,6 +166,8 @@ const struct operation_row *truce__operation_named(const char *name);
 void truce__operation_nearest(struct nearest_word *nearest);
 /* Runs the operation call->row. */
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error);
+/* Sets the fields that the reply has if the call fails. */
+void truce__operation_detail(const struct operation_call *call, const bson_t *fields);
 /* Appends `status` and labels to the reply of a failed operation. `code` is the code of the
  * reply. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,

@@ -98,6 +98,7 @@ truce_status truce__operation_changes_add(struct operation_changes *list, truce_
     const struct change_list_guard guard = changes_guard(list);
 
     bson_reinit(&list->results);
+    *list->call->details = NULL; /* An earlier run of the commit may have set it. */
     truce_commit_changes_fixed(commit);
     return truce__change_list_add(list->changes, &guard, NULL, commit, error);
 }

@@ -170,8 +170,29 @@ static void document_explain_conflict(const struct operation_call *call,
     (void)truce__fail(TRUCE_CONFLICT, error, "%s", text);
 }
 
-/* Appends the outcome of the change. A conflict ends a commit, because its caller sees the outcome
- * of a part only after the commit. */
+static void document_append_state(const truce_revision_result *result, bson_t *reply)
+{
+    BSON_APPEND_INT64(reply, "version", result->version);
+    BSON_APPEND_DOCUMENT(reply, "document", &result->document);
+    if (!bson_empty(&result->conflict))
+        BSON_APPEND_DOCUMENT(reply, "conflict", &result->conflict);
+}
+
+/* Ends the commit with a conflict, because its caller sees the outcome of a part only after the
+ * commit. The reply of the commit has the state of the document. */
+static truce_status document_end_commit(const struct operation_call *call,
+                                        const truce_revision_result *result)
+{
+    bson_t details = BSON_INITIALIZER;
+
+    document_append_state(result, &details);
+    truce__operation_detail(call, &details);
+    bson_destroy(&details);
+    call->commit->conflicts = true;
+    return TRUCE_CONFLICT;
+}
+
+/* Appends the outcome of the change. */
 static truce_status document_append_result(struct operation_call *call,
                                            const truce_revision_result *result, int64_t number,
                                            bson_t *reply, bson_error_t *error)
@@ -181,17 +202,12 @@ static truce_status document_append_result(struct operation_call *call,
 
     if (conflicts)
         document_explain_conflict(call, result, number, error);
-    if (conflicts && call->commit) {
-        call->commit->conflicts = true;
-        return TRUCE_CONFLICT;
-    }
+    if (conflicts && call->commit)
+        return document_end_commit(call, result);
     BSON_APPEND_UTF8(reply, "outcome", truce_revision_outcome_name(result->outcome));
     if (conflicts)
         BSON_APPEND_UTF8(reply, "reason", call->host->message(call, error->message));
-    BSON_APPEND_INT64(reply, "version", result->version);
-    BSON_APPEND_DOCUMENT(reply, "document", &result->document);
-    if (!bson_empty(&result->conflict))
-        BSON_APPEND_DOCUMENT(reply, "conflict", &result->conflict);
+    document_append_state(result, reply);
     if (!bson_oid_equal(&result->inbox, &none))
         BSON_APPEND_OID(reply, "inbox", &result->inbox);
     return TRUCE_OK;

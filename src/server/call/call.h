@@ -91,6 +91,8 @@ struct call {
     bool holds_names;
     /* The details of error 361, or NULL unless the command failed with it. */
     const struct uuid_mismatch *mismatch;
+    /* The fields that an operation adds to the reply of its failure, or NULL. */
+    const bson_t *details;
     /* Memory that is released when the call ends. */
     struct arena arena;
 };

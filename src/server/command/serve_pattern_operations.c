@@ -98,6 +98,8 @@ static void operation_append_error(const struct call *call, truce_status status,
 {
     truce__operation_append_error(command_row(call->command), status, code,
                                   call->session.transaction, reply);
+    if (call->details)
+        bson_concat(reply, call->details);
 }
 
 /* ---- the server as the host of an operation -------------------------------------------------- */
@@ -179,7 +181,8 @@ static truce_status serve_operation(struct call *call, bson_t *reply, bson_error
                                        .target = call->value,
                                        .deadline_ms = call->deadline_ms,
                                        .relaxed = call->relaxed,
-                                       .arena = &call->arena};
+                                       .arena = &call->arena,
+                                       .details = &call->details};
     truce_status status = truce__operation_run(&operation, reply, error);
 
     call->waited_ns += operation.waited_ns;

@@ -304,6 +304,10 @@ func TestSmallPatterns(t *testing.T) {
 		late.Save, late.Merge = nil, M{"_id": 1, "title": "c", "n": 0}
 		_, err = db.Revision(ctx, "posts", late)
 		same(t, fails(t, err, truce.ErrConflict).Conflicts()[0].Text("path"), "title")
+		part := db.Commit(truce.CommitOptions{})
+		part.Revision("posts", late)
+		_, err = part.Run(ctx)
+		same(t, fails(t, err, truce.ErrConflict).Conflicts()[0].Text("path"), "title")
 		late.Merge = M{"_id": 1, "title": "a", "n": 5}
 		same(t, ok(db.Revision(ctx, "posts", late))(t).Text("outcome"), "merged")
 

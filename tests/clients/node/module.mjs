@@ -522,6 +522,8 @@ async function checkRevisions(db) {
     assert.equal(error.message, 'document 1 of "posts" has version 2, and this change is based on version 1');
     const merged = await db.revision("posts", { merge: { ...mine, n: 5 }, version: 1, base: mine });
     assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
+    const part = await raises(truce.Conflict, () => db.commit((c) => c.revision("posts", { merge: { ...mine, title: "c" }, version: 1, base: mine })));
+    assert.deepEqual([part.conflicts.map((one) => one.path), part.reply.version, part.reply.document.title], [["title"], 3, "b"]);
     await db.revision("posts", { remove: 1, version: merged.version });
     assert.equal((await db.revision("posts", { get: 1 })).status, "not found");
   });

@@ -445,6 +445,14 @@ def check_revisions(db):
     merged = db.revision("posts", merge=edited, version=1, base=mine)
     document = merged["document"]
     check("merged", merged["outcome"] == "merged" and document["title"] == "b" and document["n"] == 5, merged)
+
+    def merge_in_a_commit():
+        with db.commit() as c:
+            c.revision("posts", merge=dict(mine, title="c"), version=1, base=mine)
+
+    part = raises("a conflict in a commit", truce.Conflict, merge_in_a_commit)
+    check("what both sides changed", [x["path"] for x in part.conflicts] == ["title"], part.details)
+    check("the stored document", (part.details["version"], part.details["document"]["title"]) == (3, "b"), part.details)
     db.revision("posts", remove=1, version=merged["version"])
     check("removed", db.revision("posts", get=1)["status"] == "not found")
     inbox = {"keep": 5, "inbox": True}
