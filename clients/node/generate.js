@@ -25,7 +25,7 @@ const TYPES = {
     number: "number | Long",
     "true or false": "boolean",
     any: "any",
-    ObjectId: "ObjectId",
+    ObjectId: "ObjectId | string", // with 24 hexadecimal digits
 };
 /* Arrays whose elements have one type. */
 const ARRAYS = {
@@ -60,8 +60,8 @@ export interface LedgerEntry {
 const TARGETS = {
     changes: "readonly Document[]",
     cursor: "number | Long",
-    job: "ObjectId",
-    commit: "ObjectId",
+    job: "ObjectId | string",
+    commit: "ObjectId | string",
 };
 /* These operations can be repeated if the caller gives an id or a key. */
 const REPEATABLE_WITH = { truceCommit: "key", truceEnqueue: "id", truceTreePublish: "id" };

@@ -206,7 +206,8 @@ truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t 
 {
     if (truce__field_to_oid(call->arena, &call->target, id))
         return TRUCE_OK;
-    return truce__refuse(CODE_TYPE_MISMATCH, error, "the %s of %s must be an ObjectId, not %s",
+    return truce__refuse(CODE_TYPE_MISMATCH, error,
+                         "the %s of %s must be an ObjectId or its 24 hexadecimal digits, not %s",
                          call->row->target, call->row->name,
                          truce__type_name((uint8_t)bson_iter_type(&call->target)));
 }

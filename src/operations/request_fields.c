@@ -221,7 +221,7 @@ static truce_status fields_store_value(struct arena *arena, const struct field *
         break;
     case FIELD_OID:
         if (!truce__field_to_oid(arena, at, into))
-            return truce__field_wrong_type(at, "an ObjectId", error);
+            return truce__field_wrong_type(at, "an ObjectId or its 24 hexadecimal digits", error);
         break;
     case FIELD_PLAIN:
         if (!fields_is_plain(at))

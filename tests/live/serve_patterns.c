@@ -95,7 +95,7 @@ TEST(refuses_unknown_fields_by_name)
         {"{truceSequence: 's', take: 1, takee: 3}", 40415, "errmsg",
          "\"unknown field \\\"takee\\\" of \\\"truceSequence\\\": its fields are 'take', 'raise'\""},
         {"{truceJobResults: 1}", 14, "errmsg",
-         "\"the job of truceJobResults must be an ObjectId, not int\""},
+         "\"the job of truceJobResults must be an ObjectId or its 24 hexadecimal digits, not int\""},
         {"{truceJobGraph: '0123456789abcdef01234567'}", 0, "status", "\"not found\""},
         {"{truceEnqueue: 'q', after: ['0123456789abcdef01234567']}", 2, "errmsg",
          "\"the job 0123456789abcdef01234567, which this job waits for, does not exist\""},

@@ -263,14 +263,14 @@ export interface RevisionLogOptions extends Pick<RevisionPatchOptions, "id" | "v
 export interface ConflictsOptions extends Pick<RevisionOptions, "versionField" | "rules" | "strict"
     | "inbox" | "keep" | "keepMS"> {
   /** only the conflict with this _id */
-  conflict?: ObjectId;
+  conflict?: ObjectId | string;
 }
 
 /** The options of resolve. */
 export interface ResolveOptions extends Pick<RevisionOptions, "versionField" | "rules" | "strict" |
     "inbox" | "keep" | "keepMS"> {
   /** the _id of the conflict */
-  conflict: ObjectId;
+  conflict: ObjectId | string;
   /** the side that wins where both differ, or the given document */
   take: "mine" | "theirs" | "document";
   /** with "document": the whole document */
@@ -394,23 +394,23 @@ export interface EnqueueOptions {
    */
   open?: boolean;
   /** the closing job of the batch that this job joins */
-  batch?: ObjectId;
+  batch?: ObjectId | string;
   /** a name for people */
   name?: string;
   /** the _id of the job; absent: a new one */
-  id?: ObjectId;
+  id?: ObjectId | string;
 }
 
 /** The options of jobs. */
 export interface JobsOptions {
   /** only this job */
-  id?: ObjectId;
+  id?: ObjectId | string;
   /** only jobs in this state */
   state?: "ready" | "delayed" | "running" | "waiting" | "blocked" | "done" | "dead" | "cancelled" | "discarded";
   /** only jobs with this tag */
   tag?: string;
   /** only jobs after this _id, the last one of the previous page */
-  after?: ObjectId;
+  after?: ObjectId | string;
   /** the maximum number of jobs; absent: 100 (1 to 1000) */
   limit?: number | Long;
 }
@@ -423,7 +423,7 @@ export interface QueueOptions {
    */
   action: "cancel" | "retry" | "discard" | "close" | "pause" | "resume" | "redrive";
   /** the job; with cancel, retry, discard, and close */
-  id?: ObjectId;
+  id?: ObjectId | string;
   /**
    * instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself
    */
@@ -467,9 +467,9 @@ export interface ClaimOptions {
 /** The options of heartbeat. */
 export interface HeartbeatOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the progress, which is stored in the job for other processes to read */
   progress?: Document;
 }
@@ -477,9 +477,9 @@ export interface HeartbeatOptions {
 /** The options of done. */
 export interface DoneOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the result, which is stored in the job */
   result?: Document;
 }
@@ -493,9 +493,9 @@ export interface JobCommitOptions extends Pick<DoneOptions, "id" | "token" | "re
 /** The options of fail. */
 export interface FailOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the reason; its first 2,000 bytes are recorded */
   error: string;
   /**
@@ -508,9 +508,9 @@ export interface FailOptions {
 /** The options of snooze. */
 export interface SnoozeOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the delay in milliseconds; 0: any worker may claim it at once (0 to 864000000000) */
   delayMS: Duration;
 }
@@ -522,9 +522,9 @@ export interface DiscardOptions extends Pick<FailOptions, "id" | "token" | "erro
 /** The options of jobStep. */
 export interface JobStepOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the name of the step, unique in the job, without "." and "$" */
   name: string;
   /** the changes, as in truceCommit; absent: none */
@@ -536,9 +536,9 @@ export interface JobStepOptions {
 /** The options of jobSleep. */
 export interface JobSleepOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the name of the sleep; no step has the same name */
   name: string;
   /** the duration in milliseconds (0 to 864000000000) */
@@ -548,9 +548,9 @@ export interface JobSleepOptions {
 /** The options of jobWait. */
 export interface JobWaitOptions {
   /** the job's _id */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the claim's token */
-  token: ObjectId;
+  token: ObjectId | string;
   /** the name of the event (truceSignal) */
   name: string;
   /**
@@ -569,7 +569,7 @@ export interface FlowOptions {
 /** The options of signal. */
 export interface SignalOptions {
   /** the _id of the job */
-  id: ObjectId;
+  id: ObjectId | string;
   /** the name of the event */
   name: string;
   /** the contents of the event, up to 64 KiB; absent: empty */
@@ -934,7 +934,7 @@ export interface TreePublishOptions {
    */
   base?: string;
   /** the id of this publication: sent again with the same base, it is published once */
-  id?: ObjectId;
+  id?: ObjectId | string;
   /**
    * merges with other publications since the base, item by item; without a base: with those during
    * the call
@@ -1386,7 +1386,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * Reply: `commit`: the resulting commit. "not found": the commit never took effect, or was
    * purged. An error: 24 (locked) its lease has not ended
    */
-  commitResolve(commit: ObjectId): M;
+  commitResolve(commit: ObjectId | string): M;
 
   /**
    * Lets commits of the journal change values of the unique indexes of a collection.
@@ -1644,7 +1644,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * Reply: `jobs`, up to 1,000: each {_id, name, queue, state, level, after}, where `after` has the
    * ids of the jobs that it waits for. "not found": no such job exists
    */
-  jobGraph(job: ObjectId): M;
+  jobGraph(job: ObjectId | string): M;
 
   /**
    * Returns the results of the jobs that a job waited for.
@@ -1655,7 +1655,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * `errors` has the error of the last failed attempt: [{at, attempt, text}]; and `more`: whether
    * others exist. A job that does not exist has none
    */
-  jobResults(job: ObjectId): R;
+  jobResults(job: ObjectId | string): R;
 
   /**
    * Sets a cron line, which adds jobs on a schedule.

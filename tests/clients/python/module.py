@@ -873,7 +873,7 @@ def check_flow(db):
         results = db.job_results(job)["jobs"]
         check("results of earlier jobs", [one["result"]["value"] for one in results] == [first, second], results)
     error = raises("the job of job_results", truce.Invalid, lambda: db.job_results("one"))
-    check("its message", str(error) == "the job of job_results must be an ObjectId, not string", error)
+    check("its message", str(error) == "the job of job_results must be an ObjectId or its 24 hexadecimal digits, not string", error)
     raises("a lease of zero", ValueError, lambda: truce.Worker(db, "results", print, lease_ms=datetime.timedelta(0)))
     error = raises("an option of a file", TypeError, lambda: truce.connect("mongodb://127.0.0.1/x", must_exist=True))
     check("its message", "connect() has no option 'must_exist': truce.open has it" in str(error), error)
