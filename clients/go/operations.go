@@ -630,10 +630,11 @@ type RevisionOptions struct {
 
 // Revision reads a document with its number, saves it by that number, or merges it.
 //
-// Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
-// "unchanged", or "conflict". A conflict writes nothing, and has a `reason`, `conflict`, the
-// differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and
-// the commit changes nothing. "not found": the document does not exist.
+// Reply: the current `version` and `document`; -1 and an empty document if it does not exist. For a
+// write also `outcome`: "saved", "merged", "unchanged", or "conflict". A conflict writes nothing,
+// and has a `reason`, `conflict`, the differences of both sides, and `inbox`, its _id in the inbox.
+// In a commit it is an error 112 with the same fields except `inbox`, and the commit changes
+// nothing. "not found": the document to read does not exist.
 func (db *Database) Revision(
 	ctx context.Context, collection string, o RevisionOptions,
 ) (Reply, error) {
@@ -655,16 +656,11 @@ type RevisionPatchOptions struct {
 	// the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: "operators":
 	// "operators", "json", "merge"
 	Kind string `truce:"kind"`
-	// the number of the document; absent: the current document, whatever its number (from 0)
+	// the number that was read: a document with another one is a conflict, and is not merged;
+	// absent: the current document, whatever its number (from 0)
 	Version *int64 `truce:"version"`
 	// the field with the number of the document; absent: "version"
 	VersionField string `truce:"versionField"`
-	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any `truce:"rules"`
-	// merges only fields that one side alone changed
-	Strict bool `truce:"strict"`
-	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
 	Keep *int64 `truce:"keep"`
 	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum

@@ -29,23 +29,33 @@ struct revision_named {
     int64_t keep, keepMS;
 };
 
-#define REVISION_FIELDS                                                                            \
-    {GIVEN(revision_named, versionField, FIELD_TEXT),                                              \
-     "the field with the number of the document; absent: \"version\""},                            \
-        {GIVEN(revision_named, rules, FIELD_DOCUMENT),                                             \
-         "the policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},             \
+#define REVISION_VERSION_FIELD                                                                     \
+    {                                                                                              \
+        GIVEN(revision_named, versionField, FIELD_TEXT),                                           \
+            "the field with the number of the document; absent: \"version\""                       \
+    }
+
+#define REVISION_MERGE_FIELDS                                                                      \
+    {GIVEN(revision_named, rules, FIELD_DOCUMENT),                                                 \
+     "the policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},                 \
         {GIVEN(revision_named, strict, FIELD_FLAG),                                                \
          "merges only fields that one side alone changed"},                                        \
-        {GIVEN(revision_named, inbox, FIELD_FLAG),                                                 \
-         "records conflicts that a merge cannot resolve (truceConflicts)"},                        \
-        {GIVEN(revision_named, keep, FIELD_NUMBER),                                                \
-         "the number of replaced versions that are kept for each document", 0, INT32_MAX},         \
+    {                                                                                              \
+        GIVEN(revision_named, inbox, FIELD_FLAG),                                                  \
+            "records conflicts that a merge cannot resolve (truceConflicts)"                       \
+    }
+
+#define REVISION_KEEP_FIELDS                                                                       \
+    {GIVEN(revision_named, keep, FIELD_NUMBER),                                                    \
+     "the number of replaced versions that are kept for each document", 0, INT32_MAX},             \
     {                                                                                              \
         GIVEN(revision_named, keepMS, FIELD_DURATION),                                             \
             "the maximum age of kept versions in milliseconds; truceSweep removes older ones; "    \
             "absent: no maximum",                                                                  \
             1, DURATION_MAX_MS                                                                     \
     }
+
+#define REVISION_FIELDS REVISION_VERSION_FIELD, REVISION_MERGE_FIELDS, REVISION_KEEP_FIELDS
 
 static void *make_revision(void *arg)
 {
@@ -305,10 +315,11 @@ static const struct operation_row revision_operation = {
     .target = "collection",
     .value = "the collection",
     .answer =
-        "the current `version` and `document`. For a write also `outcome`: \"saved\", \"merged\", "
-        "\"unchanged\", or \"conflict\". A conflict writes nothing, and has a `reason`, "
-        "`conflict`, the differences of both sides, and `inbox`, its _id in the inbox. In a commit "
-        "it is an error 112, and the commit changes nothing. \"not found\": the document does not "
+        "the current `version` and `document`; -1 and an empty document if it does not exist. For "
+        "a write also `outcome`: \"saved\", \"merged\", \"unchanged\", or \"conflict\". A conflict "
+        "writes nothing, and has a `reason`, `conflict`, the differences of both sides, and "
+        "`inbox`, its _id in the inbox. In a commit it is an error 112 with the same fields except "
+        "`inbox`, and the commit changes nothing. \"not found\": the document to read does not "
         "exist",
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
@@ -342,8 +353,11 @@ static const struct operation_field patch_fields[] = {
      "the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: \"operators\"",
      .words = patch_kinds},
     {GIVEN(patch_given, version, FIELD_NUMBER),
-     "the number of the document; absent: the current document, whatever its number", 0, INT64_MAX},
-    REVISION_FIELDS,
+     "the number that was read: a document with another one is a conflict, and is not merged; "
+     "absent: the current document, whatever its number",
+     0, INT64_MAX},
+    REVISION_VERSION_FIELD,
+    REVISION_KEEP_FIELDS,
     {{0}}};
 
 static truce_status document_run_patch(struct operation_call *call, const void *arg, bson_t *reply,

@@ -601,6 +601,8 @@ TEST(a_document_is_patched_and_its_kept_versions_are_listed)
         {"{truceRevisionPatch: 'posts', id: 1, kind: 'json', patch: {n: 7}}", 14},
         {"{truceRevisionPatch: 'posts', id: 1, patch: [{n: 7}]}", 14},
         {"{truceRevisionPatch: 'posts', id: 1, kind: 'xml', patch: {n: 7}}", 2},
+        {"{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, inbox: true}", 40415},
+        {"{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, rules: {n: 'sum'}}", 40415},
         {"{truceRevisionPatch: 'posts', id: 9, patch: {$inc: {n: 1}}}", 0, "status",
          "\"not found\""},
         {"{truceCommit: [{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}}, {require: 'c', id: 1}]}",

@@ -228,15 +228,18 @@ export interface RevisionOptions {
 }
 
 /** The options of revisionPatch. */
-export interface RevisionPatchOptions extends Pick<RevisionOptions, "versionField" | "rules" |
-    "strict" | "inbox" | "keep" | "keepMS"> {
+export interface RevisionPatchOptions extends Pick<RevisionOptions, "versionField" | "keep" |
+    "keepMS"> {
   /** the _id of the document */
   id: any;
   /** the patch; an array for "json" */
   patch: Document | readonly any[];
   /** the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: "operators" */
   kind?: "operators" | "json" | "merge";
-  /** the number of the document; absent: the current document, whatever its number (from 0) */
+  /**
+   * the number that was read: a document with another one is a conflict, and is not merged; absent:
+   * the current document, whatever its number (from 0)
+   */
   version?: number | Long;
 }
 
@@ -251,8 +254,10 @@ export interface RevisionDiffOptions {
 }
 
 /** The options of revisionLog. */
-export interface RevisionLogOptions extends Pick<RevisionPatchOptions, "id" | "versionField" |
-    "rules" | "strict" | "inbox" | "keep" | "keepMS"> {
+export interface RevisionLogOptions extends Pick<RevisionOptions, "versionField" | "rules" |
+    "strict" | "inbox" | "keep" | "keepMS"> {
+  /** the _id of the document */
+  id: any;
   /** only this version (from 0) */
   version?: number | Long;
   /** the maximum number of versions; absent: 100 (1 to 1000) */
@@ -1124,10 +1129,11 @@ export interface CommitOperations<R, M = R> {
   /**
    * Reads a document with its number, saves it by that number, or merges it.
    *
-   * Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
-   * "unchanged", or "conflict". A conflict writes nothing, and has a `reason`, `conflict`, the
-   * differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112,
-   * and the commit changes nothing. "not found": the document does not exist
+   * Reply: the current `version` and `document`; -1 and an empty document if it does not exist. For
+   * a write also `outcome`: "saved", "merged", "unchanged", or "conflict". A conflict writes
+   * nothing, and has a `reason`, `conflict`, the differences of both sides, and `inbox`, its _id in
+   * the inbox. In a commit it is an error 112 with the same fields except `inbox`, and the commit
+   * changes nothing. "not found": the document to read does not exist
    */
   revision(collection: string, options?: RevisionOptions): M;
 

@@ -162,9 +162,15 @@ class AsyncRevisions(Handle[AsyncDatabase]):
         kind: Optional[Literal["operators", "json", "merge"]] = None,
         version: Optional[int] = None,
     ) -> AsyncRevision:
-        """Changes the document by operators, a JSON patch (RFC 6902), or a merge patch."""
+        """
+        Changes the document by operators, a JSON patch (RFC 6902), or a merge patch.
+
+        If the document no longer has `version`, this is a Conflict: a patch is not merged, so the
+        options `rules`, `strict`, and `inbox` do not apply.
+        """
+        options = {name: self._options[name] for name in ("version_field", "keep", "keep_ms")}
         reply = await self._database.revision_patch(
-            self.name, id=id, patch=patch, kind=kind, version=version, **self._options
+            self.name, id=id, patch=patch, kind=kind, version=version, **options
         )
         if "document" not in reply:
             raise errors.NotFound(f"no document {id!r} in {self.name}", 125, reply)

@@ -116,10 +116,11 @@ class CommitOperations(Runs[R]):
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
             absent: no maximum (1 to 864000000000)
 
-        Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
-        "unchanged", or "conflict". A conflict writes nothing, and has a `reason`, `conflict`, the
-        differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error
-        112, and the commit changes nothing. "not found": the document does not exist
+        Reply: the current `version` and `document`; -1 and an empty document if it does not exist.
+        For a write also `outcome`: "saved", "merged", "unchanged", or "conflict". A conflict writes
+        nothing, and has a `reason`, `conflict`, the differences of both sides, and `inbox`, its _id
+        in the inbox. In a commit it is an error 112 with the same fields except `inbox`, and the
+        commit changes nothing. "not found": the document to read does not exist
         """
 
     @operation("truceRevisionPatch", again=False)
@@ -132,9 +133,6 @@ class CommitOperations(Runs[R]):
         kind: Optional[Literal["operators", "json", "merge"]] = None,
         version: Optional[int] = None,
         version_field: Optional[str] = None,
-        rules: Optional[Document] = None,
-        strict: Optional[bool] = None,
-        inbox: Optional[bool] = None,
         keep: Optional[int] = None,
         keep_ms: Optional[Duration] = None,
     ) -> R:
@@ -143,12 +141,9 @@ class CommitOperations(Runs[R]):
         id: the _id of the document
         patch: the patch; an array for "json"
         kind: the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: "operators"
-        version: the number of the document; absent: the current document, whatever its number (from
-            0)
+        version: the number that was read: a document with another one is a conflict, and is not
+            merged; absent: the current document, whatever its number (from 0)
         version_field: the field with the number of the document; absent: "version"
-        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
-        strict: merges only fields that one side alone changed
-        inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
             absent: no maximum (1 to 864000000000)

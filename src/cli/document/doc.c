@@ -815,11 +815,18 @@ static const struct cli_command cli_doc_patch = {
     .summary = "patch a document and increment its number",
     .help =
         "PATCH is an array of operations (JSON Patch, RFC 6902), operators ($set ...), or a merge\n"
-        "patch (RFC 7396). Without --version, it applies to the current version.",
+        "patch (RFC 7396). Without --version, it applies to the current version. If the version\n"
+        "is no longer --version, nothing is saved, and the exit code is 1: a patch is not merged.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc patch posts 1 '[{op: \"add\", path: \"/tags\", value: [\"x\"]}]'",
     .store = CLI_STORE_CHANGE,
-    .row = DOC_ROW("truceRevisionPatch", DOC_KEPT, "", "version", DOC_HAS_NONE("id")),
+    .row = &(const struct cli_row){.name = "truceRevisionPatch",
+                                   .set = "{keep: 10}",
+                                   .named = "--keep-time keepMS",
+                                   .fields = "version versionField keep keepMS",
+                                   .none = DOC_HAS_NONE("id"),
+                                   .negative = doc_is_conflict,
+                                   .print = doc_print_result},
     .run = run_patch,
 };
 

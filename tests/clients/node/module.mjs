@@ -524,6 +524,7 @@ async function checkRevisions(db) {
     assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
     const part = await raises(truce.Conflict, () => db.commit((c) => c.revision("posts", { merge: { ...mine, title: "c" }, version: 1, base: mine })));
     assert.deepEqual([part.conflicts.map((one) => one.path), part.reply.version, part.reply.document.title], [["title"], 3, "b"]);
+    await raises(TypeError, () => db.revisionPatch("posts", { id: 1, patch: { $set: { title: "c" } }, inbox: true }));
     await db.revision("posts", { remove: 1, version: merged.version });
     assert.equal((await db.revision("posts", { get: 1 })).status, "not found");
   });

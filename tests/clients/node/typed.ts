@@ -23,6 +23,9 @@ export async function main(): Promise<void> {
   await db.enqueue("mail", { payload: {}, priority: "high" });
   // @ts-expect-error a word that the operation does not have
   await db.revisionPatch("posts", { id: 1, patch: {}, kind: "yaml" });
+  // @ts-expect-error a patch is not merged
+  await db.revisionPatch("posts", { id: 1, patch: {}, inbox: true });
+  await db.resolve("posts", { conflict: "6926d0c1e4a1a1a1a1a1a1a1", take: "mine" });
   // @ts-expect-error an option that is needed
   await db.ledgerPost("bank", { entries: [] });
   // @ts-expect-error no target
