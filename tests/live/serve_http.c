@@ -2,9 +2,11 @@
  * The commands over HTTP: the statuses, the refusals of foreign pages, logins, the maxima, long
  * polls, server-sent events, and clients that end early or send random bytes.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <openssl/evp.h>
@@ -282,6 +284,77 @@ TEST(foreign_hosts_and_pages_are_refused)
     HTTP_CHECK("GET", "/v1/openapi.json", hosts[0], NULL, 421, NULL);
     HTTP_CHECK("GET", "/v1/shop/watch", pages[0], NULL, 403, NULL);
     bson_free(longest);
+    end();
+}
+
+/* Sends a request whose body may be a second request. The only reply has the code, and the server
+ * closes the connection after it. libmicrohttpd 1.0 refuses some of the requests itself, with 400 and
+ * HTML. */
+static void check_closes(const char *first, const char *headers, int code, const char *contains)
+{
+    static const char hidden[] = "POST /v1/shop/ping HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    struct timeval patience = {.tv_sec = 60};
+    char *text =
+        bson_strdup_printf("%s HTTP/1.1\r\n%sHost: localhost\r\n\r\n%s", first, headers, hidden);
+    int own = http_dial();
+    struct http_reply reply;
+    bool own_reply;
+    char byte;
+
+    REQUIRE(!setsockopt(own, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
+    REQUIRE(http_send_text(own, text));
+    reply = http_receive(own, false);
+    errno = 0;
+    own_reply = reply.body[0] != '<';
+    if (!CHECK_INT(reply.code, ==, own_reply ? code : 400) ||
+        !CHECK(!own_reply || strstr(reply.body, contains) != NULL) ||
+        !CHECK(recv(own, &byte, 1, 0) <= 0 && errno != EAGAIN))
+        test_fail(__FILE__, __LINE__, "%s with %s", first, headers);
+    http_release(&reply);
+    close(own);
+    bson_free(text);
+}
+
+/* The body would be a second request for this server, but not for a proxy. */
+TEST(headers_with_two_meanings_close_the_connection)
+{
+    static const char *const names[] = {"Content-Length : 50\r\n",
+                                        "Content-Length\t: 50\r\n",
+                                        " Content-Length: 50\r\n",
+                                        "Content Length: 50\r\n",
+                                        "Transfer-Encoding : chunked\r\n",
+                                        "X-\xc3\xa9: 1\r\n",
+                                        "X(a): 1\r\n",
+                                        ": 1\r\n"};
+    static const char *const methods[] = {"POST /v1/shop/ping", "GET /v1/openapi.json",
+                                          "DELETE /v1/shop/ping"};
+
+    begin();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t j = 0; j < sizeof methods / sizeof *methods; j++)
+            check_closes(methods[j], names[i], 400, "invalid header name");
+    for (size_t j = 0; j < sizeof methods / sizeof *methods; j++) {
+        check_closes(methods[j], "X: a\rContent-Length: 50\r\n", 400, "control character");
+        check_closes(methods[j], "Content-Length: 0\r\nContent-Length: 50\r\n", 400,
+                     "Content-Length is given twice");
+        check_closes(methods[j], "Content-Length: 50\r\nTransfer-Encoding: chunked\r\n", 400,
+                     "exclude each other");
+    }
+    HTTP_CHECK("POST", "/v1/shop/ping", "X_!#$%&'*+-.^`|~9: a\tb\xc3\xa9\r\n", "{}", 200, NULL);
+    end();
+}
+
+TEST(only_the_transfer_encoding_chunked_is_served)
+{
+    static const char *const wrong[] = {"gzip, chunked", "identity", "chunked, chunked",
+                                        "xchunked",      "",         "chunked,"};
+    char header[80];
+
+    begin();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(header, sizeof header, "Transfer-Encoding: %s\r\n", wrong[i]);
+        check_closes("POST /v1/shop/ping", header, 501, "unknown Transfer-Encoding");
+    }
     end();
 }
 

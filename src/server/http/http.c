@@ -107,6 +107,7 @@ static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const 
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(size, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
+    const struct http_connection *own = http_own(c);
     enum MHD_Result result;
 
     if (!response)
@@ -121,8 +122,8 @@ static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const 
     }
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         (void)MHD_add_response_header(response, "Retry-After", "1");
-    /* The connection is one too many. It must close to make room. */
-    if (!http_own(c))
+    /* A connection that is one too many must close to make room. */
+    if (!own || own->ambiguous)
         (void)MHD_add_response_header(response, "Connection", "close");
     if (allowed)
         (void)MHD_add_response_header(response, "Allow", allowed);
@@ -371,46 +372,130 @@ static bool http_opens_screen(struct MHD_Connection *c, const char *url)
            !MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
 }
 
-/* Headers that a request has once at most. If a proxy used the first of two, and this server the
- * other one, they would disagree about who sent a request, or where it ends. */
+/*
+ * A proxy may read the same headers in another way. If it and this server disagreed about who sent a
+ * request, or where its body ends, a client could hide a second request in the body of the first.
+ * So headers with more than one meaning are refused, and the connection closes: the bytes after them
+ * may be a body. libmicrohttpd accepts any name of a header, also one that ends with a space, and
+ * any Transfer-Encoding. Its option for strictness checks neither, or names only in some versions.
+ */
+
+/* Headers that a request has once at most. */
 static const char *const http_single[] = {
     "Host", "Origin", "Sec-Fetch-Site", "Content-Length", "Transfer-Encoding", "Authorization"};
 
 #define SINGLE_COUNT (sizeof http_single / sizeof *http_single)
 
-static enum MHD_Result http_count_header(void *arg, enum MHD_ValueKind kind, const char *name,
-                                         const char *value)
+/* Facts about the headers of a request. */
+struct header_facts {
+    /* How often the headers of http_single are given. */
+    unsigned counts[SINGLE_COUNT];
+    /* The first name that is not a token, and the name of the first header whose value has a control
+     * character, or NULL. */
+    const char *bad_name, *bad_value;
+};
+
+/* Returns whether the name of a header is a token (RFC 9110, 5.6.2). A space before the colon is a
+ * part of the name. */
+static bool http_is_token(const char *name)
 {
-    unsigned *counts = arg;
+    static const char allowed[] = "0123456789abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ!#$%&'*+-.^_`|~";
+
+    return *name && !name[strspn(name, allowed)];
+}
+
+/* Returns whether the value of a header has a control character other than a tab, such as a single
+ * CR, which ends a line for some proxies. */
+static bool http_has_control(const char *value)
+{
+    for (; *value; value++)
+        if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+            return true;
+    return false;
+}
+
+static enum MHD_Result http_note_header(void *arg, enum MHD_ValueKind kind, const char *name,
+                                        const char *value)
+{
+    struct header_facts *facts = arg;
 
     (void)kind;
-    (void)value;
+    if (!facts->bad_name && !http_is_token(name))
+        facts->bad_name = name;
+    if (!facts->bad_value && value && http_has_control(value))
+        facts->bad_value = name;
     for (size_t i = 0; i < SINGLE_COUNT; i++)
-        counts[i] += !strcasecmp(name, http_single[i]);
+        facts->counts[i] += !strcasecmp(name, http_single[i]);
     return MHD_YES;
 }
 
-/* Returns whether the headers have one meaning. If not, a reply was sent, and MHD closes the
- * connection. */
-static bool http_check_headers(struct MHD_Connection *c, enum MHD_Result *result)
-{
-    unsigned counts[SINGLE_COUNT] = {0};
-    char message[80];
+#define SHOWN_MAX 41
 
-    (void)MHD_get_connection_values(c, MHD_HEADER_KIND, http_count_header, counts);
-    for (size_t i = 0; i < SINGLE_COUNT; i++) {
-        if (counts[i] < 2)
-            continue;
-        snprintf(message, sizeof message, "the header %s is given twice", http_single[i]);
-        *result = http_bad(c, message);
-        return false;
+/* Copies the start of a part of a header for a message. Bytes that are not printable ASCII become
+ * '?'. */
+static const char *http_show(const char *text, char shown[SHOWN_MAX])
+{
+    size_t size = 0;
+
+    for (; *text && size < SHOWN_MAX - 1; text++)
+        shown[size++] = (char)(*text >= ' ' && *text <= '~' ? *text : '?');
+    shown[size] = '\0';
+    return shown;
+}
+
+/* Returns the status of the refusal if the headers have more than one meaning, or 0. */
+static unsigned http_find_ambiguity(struct MHD_Connection *c, char *message, size_t size)
+{
+    const char *coding = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Transfer-Encoding");
+    struct header_facts facts = {0};
+    char shown[SHOWN_MAX];
+
+    (void)MHD_get_connection_values(c, MHD_HEADER_KIND, http_note_header, &facts);
+    if (facts.bad_name) {
+        snprintf(message, size,
+                 "invalid header name \"%s\": expected only letters, digits, and hyphens before "
+                 "the colon",
+                 http_show(facts.bad_name, shown));
+        return MHD_HTTP_BAD_REQUEST;
     }
-    if (MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length") &&
-        MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Transfer-Encoding")) {
-        *result = http_bad(c, "Content-Length and Transfer-Encoding exclude each other");
-        return false;
+    if (facts.bad_value) {
+        snprintf(message, size, "the value of the header %s has a control character",
+                 http_show(facts.bad_value, shown));
+        return MHD_HTTP_BAD_REQUEST;
     }
-    return true;
+    for (size_t i = 0; i < SINGLE_COUNT; i++)
+        if (facts.counts[i] > 1) {
+            snprintf(message, size, "the header %s is given twice", http_single[i]);
+            return MHD_HTTP_BAD_REQUEST;
+        }
+    if (!coding)
+        return 0;
+    if (MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length")) {
+        snprintf(message, size, "Content-Length and Transfer-Encoding exclude each other");
+        return MHD_HTTP_BAD_REQUEST;
+    }
+    if (!strcasecmp(coding, "chunked"))
+        return 0;
+    /* libmicrohttpd would read such a body until the client closes the connection. */
+    snprintf(message, size, "unknown Transfer-Encoding \"%s\": expected chunked",
+             http_show(coding, shown));
+    return MHD_HTTP_NOT_IMPLEMENTED;
+}
+
+/* Returns whether the headers have one meaning. If not, a reply was sent that closes the connection
+ * (invariant 6). */
+static bool http_check_headers(struct http_connection *own, struct MHD_Connection *c,
+                               enum MHD_Result *result)
+{
+    char message[160];
+    unsigned code = http_find_ambiguity(c, message, sizeof message);
+
+    if (!code)
+        return true;
+    own->ambiguous = true;
+    *result = http_refuse(c, code, CODE_BAD_VALUE, "BadValue", message);
+    return false;
 }
 
 /* Returns whether the request may continue. If not, a reply was sent. */
@@ -639,7 +724,7 @@ static bool http_begin(struct http *http, struct http_connection *own, struct MH
 {
     bool screen = http_screen_has(url);
 
-    if (!http_check_client(http, own, c, result) || !http_check_headers(c, result) ||
+    if (!http_check_headers(own, c, result) || !http_check_client(http, own, c, result) ||
         !http_check_source(http, c, url, result) || !http_check_encoding(own, c, result))
         return false;
     if (screen ? !http_begin_screen(c, method, exchange, result)

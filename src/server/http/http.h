@@ -22,6 +22,8 @@
  *  4. The size of a body and of the headers, and the number of connections, have maxima.
  *  5. A connection ends if the head of its request does not arrive in time, also if single bytes
  *     arrive.
+ *  6. After a request whose headers have more than one meaning, no further request of the connection
+ *     is read: its bytes may be the body of this one.
  */
 #include "base/status.h"
 #include "server/net/tls_stream.h"

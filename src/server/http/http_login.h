@@ -28,6 +28,8 @@ struct http_connection {
     bool certified;
     /* A percent-encoding in the URL of the current request is not valid. */
     bool misencoded;
+    /* The headers of the current request have more than one meaning, so the connection closes. */
+    bool ambiguous;
     /* The digest of the header that was verified last, with its database. */
     bool verified;
     uint8_t header[SHA256_BYTES];
