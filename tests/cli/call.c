@@ -86,18 +86,48 @@ TEST(a_refused_call_makes_no_store)
 {
     fresh();
     CHECK_INT(STORE("insert", "c", "{a: ")->code, ==, 2);
-    CHECK_INT(STORE("update", "c", "{a: {$foo: 1}}", "{$set: {a: 1}}")->code, ==, 2);
+    CHECK_INT(STORE("update", "c", "{a: {$foo: 1}}", "{$set: {a: 1}}", "--upsert")->code, ==, 2);
     CHECK_INT(STORE("update", "c", "{}", "{$foo: {a: 1}}", "--upsert")->code, ==, 2);
     CHECK_INT(STORE("index", "create", "c", "{a: 7000}", "--expire-after", "x")->code, ==, 2);
     CHECK_INT(STORE("collections", "create", "a$b")->code, ==, 2);
     CHECK_INT(STORE("import", "c", "no/such/file")->code, ==, 2);
     CHECK_INT(STORE("commit", "apply", "[{insert: 'c'}]")->code, ==, 2);
     CHECK_INT(command_run(TRUCE_CLI, store, "{a: 1}\n", "insert", "c", NULL)->code, ==, 2);
-    ANSWERS(1, "matched 0, modified 0\n", STORE("update", "c", "{a: 1}", "{$set: {a: 2}}"));
+    CHECK_INT(STORE("import", "c$", "no/such/file")->code, ==, 2);
+    CHECK_INT(command_run(TRUCE_CLI, store, "{a: 1}\n", "import", "c$", NULL)->code, ==, 2);
+    CHECK_INT(
+        command_run(TRUCE_CLI, store, "{\"a\": 1}\n", "import", "c", "--database", "a b", NULL)
+            ->code,
+        ==, 2);
+    CHECK_INT(
+        command_run(TRUCE_CLI, store, "no JSON\n", "import", "c", "--rejects", "/dev/null", NULL)
+            ->code,
+        ==, 1);
     CHECK(!is_there());
     ANSWERS(0, "inserted 2\n",
             command_run(TRUCE_CLI, store, "{\"a\": 1}\n{\"a\": 2}\n", "insert", "c", NULL));
     CHECK(is_there());
+}
+
+/* These commands change only what exists. */
+TEST(a_change_of_a_store_that_does_not_exist_fails)
+{
+    fresh();
+    ANSWERS(3, "", STORE("update", "c", "{a: 1}", "{$set: {a: 2}}"));
+    CHECK(strstr(STORE("update", "c", "{a: 1}", "{$set: {a: 2}}")->err, "does not exist"));
+    CHECK(strstr(STORE("modify", "c", "{a: 1}", "{$set: {a: 2}}")->err, "does not exist"));
+    CHECK(strstr(STORE("delete", "c", "{a: 1}")->err, "does not exist"));
+    CHECK(!is_there());
+    ANSWERS(0, "matched 0, inserted 1\n",
+            STORE("update", "c", "{_id: 1}", "{$set: {a: 2}}", "--upsert"));
+    CHECK_INT(unlink(store), ==, 0);
+    /* A worker may be the first program that uses a store. */
+    for (int i = 0; i < 2; i++) {
+        const struct command *c = STORE("work", "--queue", "mail", "--drain", "--exec", "true");
+
+        CHECK_INT(c->code, ==, 0);
+        CHECK_INT(strstr(c->err, "did not exist and was created") != NULL, ==, !i);
+    }
 }
 
 TEST(one_unreadable_value_of_several_stores_nothing)

@@ -448,6 +448,16 @@ TEST(a_salvage_of_a_file_that_is_not_a_store_creates_no_store)
     }
 }
 
+TEST(refuses_array_filters_for_a_replacement)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}");
+    ANSWERS(2, "", "either --array-filters or --replace", "update", "s", "{}", "{a: 1}",
+            "--replace", "--array-filters", "[{x: 1}]");
+    ANSWERS(2, "", "either --array-filters or --replace", "modify", "s", "{}", "{a: 1}",
+            "--replace", "--array-filters", "[{x: 1}]");
+}
+
 TEST(a_salvage_of_a_file_that_was_cut_is_not_complete)
 {
     char saved[320], line[80];

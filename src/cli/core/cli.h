@@ -64,6 +64,8 @@ enum cli_store_use {
     CLI_STORE_CHANGE,
     /* The store is created if it does not exist and the call is not refused. */
     CLI_STORE_WRITE,
+    /* As CLI_STORE_WRITE with --upsert, and otherwise as CLI_STORE_CHANGE. */
+    CLI_STORE_UPSERT,
     /* As CLI_STORE_WRITE, for a command that has already read its input. */
     CLI_STORE_INPUT,
 };
@@ -124,6 +126,8 @@ struct cli {
     const char *database;
     /* The store, opened as command->store says. main() closes it. */
     truce_store *store;
+    /* The file of the store did not exist before the call. */
+    bool creates_store;
     /* --json: every result is a document. */
     bool json;
     /* --quiet: print no progress and no notes. */

@@ -24,6 +24,7 @@
 #include "cli/core/interrupt.h"
 #include "cli/core/slow_option.h"
 #include "cli/core/worker_pool.h"
+#include "store/namespace_map.h"
 
 /* The exit code of a child whose result is CLI_NO and whose store stayed empty. */
 #define NOTHING_CHANGED 101
@@ -214,8 +215,11 @@ static truce_status open_for(const struct cli *cli, enum cli_store_use use,
     return truce_store_open(cli->uri, options, store, error);
 }
 
-int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
+int cli_store_open(struct cli *cli, enum cli_store_use wanted, truce_store **store)
 {
+    const enum cli_store_use use = wanted != CLI_STORE_UPSERT ? wanted
+                                   : cli_flag(cli, "upsert")  ? CLI_STORE_WRITE
+                                                              : CLI_STORE_CHANGE;
     const truce_store_hooks hooks = cli_slow_hooks(cli);
     truce_store_options options = {
         .hooks = &hooks,
@@ -239,10 +243,13 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
         return cli_usage(cli, "a memory: store is empty at the beginning of each command: use "
                               "--store FILE");
     code = open_check_side_file(cli);
+    if (!code && cli->database && truce__database_name_check(cli->database, &error))
+        code = open_failed(cli, TRUCE_INVALID, &error);
     if (code)
         return code;
-    if (use == CLI_STORE_WRITE && cli_store_path(cli->uri) &&
-        stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT)
+    cli->creates_store = !options.must_exist && cli_store_path(cli->uri) &&
+                         stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT;
+    if (cli->creates_store && use == CLI_STORE_WRITE)
         code = open_rehearse(cli, store, &done);
     if (done || code || *store)
         return code;

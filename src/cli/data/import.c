@@ -26,6 +26,7 @@
 #include "cli/core/csv.h"
 #include "cli/core/ndjson.h"
 #include "cli/core/progress.h"
+#include "query/input_check.h"
 #include "store/reserved_names.h"
 
 struct entry {
@@ -550,6 +551,10 @@ static int import_read_lines(struct import *import)
             return import_flush(import);
         if (wrong)
             continue;
+        if (!import->cli->store)
+            code = cli_store_open(import->cli, CLI_STORE_INPUT, &import->cli->store);
+        if (code)
+            return code;
         cli_import_add(import, &line, &document);
         if (import->count == import->batch_lines || import->bytes >= BATCH_BYTES)
             code = import_flush(import);
@@ -580,7 +585,8 @@ static int import_finish(struct import *import)
     else
         cli_answer(cli, &answer, "imported %" PRId64, import->imported);
     if (!cli->store)
-        cli_note(cli, "%s has no documents, so the store is not created", import->path);
+        cli_note(cli, "%s has no documents, so the store is not created",
+                 strcmp(import->path, "-") ? import->path : "standard input");
     bson_destroy(&answer);
     return import->rejected ? CLI_NO : CLI_DONE;
 }
@@ -605,18 +611,17 @@ static int import_scan(struct import *import, bool *usable)
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* Opens the store, unless it would be created for a file without a document. */
+/* Opens the store, unless it would be created for a file without a document. If the input cannot be
+ * read twice, a new store is created at its first document. */
 static int import_open_store(struct import *import)
 {
     struct cli *cli = import->cli;
     const char *file = cli->uri ? cli_store_path(cli->uri) : NULL;
-    struct stat about;
     bool usable = true;
     int code = CLI_DONE;
 
-    if (file && access(file, F_OK) != 0 && errno == ENOENT && !stat(import->path, &about) &&
-        S_ISREG(about.st_mode)) {
-        usable = about.st_size > 0;
+    if (file && access(file, F_OK) != 0 && errno == ENOENT) {
+        usable = cli_ndjson_size(import->input) > 0;
         if (usable)
             code = import_scan(import, &usable);
     }
@@ -678,6 +683,10 @@ static int import_run(struct cli *cli)
     bson_init(&import.id);
     import.rejects = (struct rejects)REJECTS_INIT(rejects ? rejects : made);
     import.upsert = cli_flag(cli, "upsert");
+    if (truce__collection_name_check(cli->arguments[0], &error)) {
+        code = cli_error(cli, NULL, TRUCE_INVALID, &error);
+        goto out;
+    }
     if (cli_output_check(cli, import.rejects.path, cli->uri, &error) ||
         cli_rejects_check(&import.rejects, &error)) {
         code = cli_error(cli, NULL, TRUCE_INVALID, &error);

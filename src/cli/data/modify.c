@@ -100,7 +100,7 @@ static const struct cli_command cli_modify = {
             {"relaxed", 0, NULL, "do not wait for the disk", false},
             CLI_CANONICAL_OPTION,
             {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_UPSERT,
     .writes_documents = true,
     .run = modify_run,
 };

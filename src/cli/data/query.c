@@ -53,6 +53,9 @@ int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeli
     const char *name =
         bson_iter_init(&first, update) && bson_iter_next(&first) ? bson_iter_key(&first) : "";
 
+    if (cli_flag(cli, "replace") && cli_text(cli, "array-filters"))
+        return cli_usage(cli, "--array-filters selects elements for update operators: give either "
+                              "--array-filters or --replace, not both");
     if (!cli_flag(cli, "replace")) {
         if (is_pipeline || *name == '$')
             return CLI_DONE;

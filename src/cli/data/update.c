@@ -92,7 +92,7 @@ static const struct cli_command cli_update = {
             CLI_HINT_OPTION,
             {"relaxed", 0, NULL, "do not wait for the disk", false},
             {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_UPSERT,
     .writes_documents = true,
     .run = cli_update_run,
 };

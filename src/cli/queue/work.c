@@ -890,6 +890,8 @@ static int work_run(struct cli *cli)
         code = CLI_DONE;
         /* The store of a rehearsal has no jobs, so the worker would wait forever. */
         if (!cli->rehearsal) {
+            if (cli->creates_store)
+                cli_note(cli, "the store %s did not exist and was created", cli->uri);
             work.stop = cli_interrupt_stop();
             code = work_all(&work);
         }
