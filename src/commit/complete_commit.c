@@ -41,6 +41,7 @@
 #include "commit/unique_keys.h"
 #include "query/update/update.h"
 #include "store/maintenance.h"
+#include "store/repeatable_call.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
 #include "truce/sys/store.h"
@@ -75,6 +76,12 @@ truce_status truce__worker_wait(struct worker *worker, const char *what, bson_er
         span = WAIT_MS_MAX;
     truce__clock_sleep_ms(1 + (int64_t)(truce__random_entropy() % span));
     return TRUCE_OK;
+}
+
+bool truce__worker_repeats(struct worker *worker, truce_status status, const char *what)
+{
+    return truce__store_repeatable(worker->store, status) &&
+           !truce__worker_wait(worker, what, NULL);
 }
 
 /* ---- reading journal documents -------------------------------------------------------------- */
@@ -321,6 +328,10 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
             "%s has locked a document that this call needs, and the commit around this call has "
             "locked documents, too: the call fails to prevent a deadlock",
             what);
+    /* The snapshot of a transaction shows the commit as pending until the transaction ends. */
+    if (worker->store->capabilities & TRUCE_IS_TRANSACTION)
+        return truce__refuse(CODE_WRITE_CONFLICT, error,
+                             "%s has locked a document that the transaction needs", what);
     return truce__worker_wait(worker, what, error);
 }
 

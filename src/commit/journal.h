@@ -176,6 +176,9 @@ truce_status truce__journal_read_unguarded(struct worker *worker, const char *co
 /* Sleeps for a random time that grows with each wait in a row. Returns TRUCE_LOCKED if the deadline
  * passed. `what` names what the worker waits for. */
 truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error);
+/* Waits before an idempotent call that ended with `status` is repeated. Returns false if a repeat
+ * cannot succeed, or if the deadline has passed. */
+bool truce__worker_repeats(struct worker *worker, truce_status status, const char *what);
 
 /* Returns whether a store in one file (TRUCE_CAN_KEEP_ORDER) failed with IO: its disk is full or
  * broken. Unlike a message on a network, the write cannot take effect later. The caller gets the

@@ -430,10 +430,14 @@ static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson
                                           error);
 }
 
-/* Returns whether a query check failed; the store reports that with the first write (CN8). */
-static bool is_of_a_query(const truce_commit *commit, const truce_write_outcome *outcome)
+/* Returns whether the conflict is final. Either a query check failed, which the store reports with
+ * the first write (CN8), or the commit is part of a transaction. The snapshot of a transaction
+ * never shows the writes of other clients. */
+static bool native_conflict_is_final(const truce_commit *commit, const truce_write_outcome *outcome)
 {
-    return commit->query_overlay && outcome->status == TRUCE_CONFLICT &&
+    bool within = commit->store->capabilities & TRUCE_IS_TRANSACTION;
+
+    return (commit->query_overlay || within) && outcome->status == TRUCE_CONFLICT &&
            outcome->error.code == CODE_WRITE_CONFLICT;
 }
 
@@ -448,7 +452,7 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
 
     while (at < plan->count && !outcomes[at].error.message[0])
         at++;
-    if (at == plan->count || is_of_a_query(commit, &outcomes[at]))
+    if (at == plan->count || native_conflict_is_final(commit, &outcomes[at]))
         return status;
     if (plan->owners[at] == UINT32_MAX && commit->owner)
         return truce__fail(

@@ -653,6 +653,9 @@ static truce_status operation_tree_publish(struct operation_call *call,
     truce_status status =
         truce_tree_publish(publishing->edit, call->commit, &publishing->published, error);
 
+    /* The transaction's snapshot never shows the version that another client has published. */
+    if (call->transaction && status == TRUCE_CONFLICT && error->domain == TRUCE_ERROR_SERVER)
+        return status;
     while (status == TRUCE_CONFLICT && given->merge && !conflicts) {
         status = truce_tree_rebase(publishing->edit, how, &conflicts, error);
         if (!status)

@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/commit.h"
+#include "store/repeatable_call.h"
 #include "store/reserved_names.h"
 #include "store/store.h"
 
@@ -152,13 +153,12 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
         bson_destroy(&document);
         if (found)
             return TRUCE_OK;
-        if (status && status != TRUCE_DUPLICATE && status != TRUCE_UNKNOWN &&
-            status != TRUCE_CONFLICT)
+        if (status && status != TRUCE_DUPLICATE && !truce__store_repeatable(store, status))
             return status;
         status = sequence_read(store, name, by, first, &found, error);
         if (found)
             return TRUCE_OK;
-        if (status && status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)
+        if (status && !truce__store_repeatable(store, status))
             return status;
     }
     return truce__fail(TRUCE_UNKNOWN, error,
@@ -285,6 +285,7 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner, empty;
     truce_write_options options = {.upsert = true};
     truce_status status = sequence_check_name(name, error);
+    bool good = !status;
 
     bson_append_utf8(&filter, "_id", -1, name ? name : "", -1);
     bson_append_document_begin(&filter, "value", -1, &inner);
@@ -297,11 +298,10 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
     bson_append_array_begin(&inner, "recent", -1, &empty);
     bson_append_array_end(&inner, &empty);
     bson_append_document_end(&update, &inner);
-    for (int attempt = 0; !status && attempt < ATTEMPTS_MAX; attempt++) {
+    for (int attempt = 0; good && attempt < ATTEMPTS_MAX; attempt++) {
         status = truce_update(store, SEQUENCES, &filter, &update, &options, NULL, error);
-        if (status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)
+        if (!truce__store_repeatable(store, status))
             break;
-        status = TRUCE_OK;
     }
     bson_destroy(&filter);
     bson_destroy(&update);

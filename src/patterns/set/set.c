@@ -369,9 +369,11 @@ static truce_status ensure_index(const truce_set *set, const char *collection, c
 {
     truce_status status = TRUCE_UNKNOWN;
 
-    for (int attempt = 0; truce__repeatable(status) && attempt < INDEX_TRIES; attempt++) {
+    for (int attempt = 0; attempt < INDEX_TRIES; attempt++) {
         truce__set_pause(attempt);
         status = truce__index_ensure(set->store, collection, index, error);
+        if (!truce__store_repeatable(set->store, status))
+            break;
     }
     return status;
 }
@@ -494,7 +496,7 @@ static truce_status keep_definition(truce_set *set, bson_error_t *error)
         if (status)
             goto out;
         status = truce_insert(set->store, SET_DEFINITIONS, &wanted, NULL, error);
-        if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
+        if (status && status != TRUCE_DUPLICATE && !truce__store_repeatable(set->store, status))
             goto out;
     }
     if (!status)

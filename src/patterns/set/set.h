@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/commit.h"
+#include "store/repeatable_call.h"
 #include "store/reserved_names.h"
 #include "truce/set.h"
 #include "truce/sys/store.h"

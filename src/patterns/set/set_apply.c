@@ -602,7 +602,7 @@ static void set_rewrite_window(struct set_window *window)
     for (size_t i = 0; i < window->count; i++) {
         if (!status)
             apply_outcome(window->batch, window->groups[i], &rewriting.rewrite_outcomes[i]);
-        else if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+        else if (status != TRUCE_NOT_FOUND && !truce__store_repeatable(batch->set->store, status))
             set_group_fail(window->batch, window->groups[i], status, &why);
         bson_free(rewriting.rewrite_outcomes[i].why);
     }
@@ -951,7 +951,8 @@ static void batch_take_outcome(struct set_window *window, struct set_draft *draf
     /* Another process has inserted the document, so the group is tried again. */
     if (status == TRUCE_DUPLICATE && bson_has_field(&draft->update, "$setOnInsert"))
         return;
-    if (status && !truce__repeatable(status) && !set_group_split(batch, draft->group, status))
+    if (status && !truce__store_repeatable(batch->set->store, status) &&
+        !set_group_split(batch, draft->group, status))
         set_group_fail(batch, draft->group, status, &outcome->error);
 }
 
@@ -1038,9 +1039,10 @@ static void window_read_and_write(struct set_window *window)
         if (!window->groups[i]->seen && !window->groups[i]->done)
             merge_group(window, window->groups[i], &none);
     }
-    if (!status || truce__repeatable(status))
+    if (!status || truce__store_repeatable(batch->set->store, status))
         settle_unchanged(window, write_drafts(window));
-    for (size_t i = 0; status && !truce__repeatable(status) && i < window->count; i++) {
+    for (size_t i = 0;
+         status && !truce__store_repeatable(batch->set->store, status) && i < window->count; i++) {
         if (!window->groups[i]->done)
             set_group_fail(batch, window->groups[i], status, &why);
     }

@@ -217,11 +217,11 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
-        if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
+        if (status && status != TRUCE_DUPLICATE && !truce__store_repeatable(set->store, status))
             return status;
         status = element_settle(set, operation, !status || status == TRUCE_DUPLICATE, worker,
                                 &observed, error);
-        if (status && status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+        if (status && status != TRUCE_NOT_FOUND && !truce__store_repeatable(set->store, status))
             return status;
         if (observed.held && !worker) {
             *outcome = SET_OUTCOME_HELD;
@@ -313,7 +313,7 @@ static void element_take_outcome(truce_set *set, const struct set_operation *win
         *result = (truce_set_result){TRUCE_OK, TRUCE_SET_APPLIED};
         return;
     }
-    if (!status || status == TRUCE_DUPLICATE || truce__repeatable(status)) {
+    if (!status || status == TRUCE_DUPLICATE || truce__store_repeatable(set->store, status)) {
         result->status = truce__set_element_apply(set, winner, NULL, &result->outcome, error);
         return;
     }
@@ -672,9 +672,11 @@ static truce_status set_element_withdraw(truce_set *set, const bson_t *document,
     truce_status status = TRUCE_UNKNOWN;
 
     append_unproved(set, document, &filter);
-    for (int attempt = 0; truce__repeatable(status) && attempt < SET_TRIES_MAX; attempt++) {
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
         truce__set_pause(attempt);
         status = truce_remove(set->store, set->elements, &filter, NULL, NULL, error);
+        if (!truce__store_repeatable(set->store, status))
+            break;
     }
     bson_destroy(&filter);
     return status;
@@ -723,9 +725,11 @@ static void set_element_inserted(truce_set *set, const struct set_operation *con
         truce_status status = TRUCE_UNKNOWN;
         bson_error_t why = {0};
 
-        for (int attempt = 0; truce__repeatable(status) && attempt < SET_TRIES_MAX; attempt++) {
+        for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
             truce__set_pause(attempt);
             status = read_guards(set, operations + from, part, watermarks, &why);
+            if (!truce__store_repeatable(set->store, status))
+                break;
         }
         for (size_t i = from; i < from + part; i++) {
             results[i]->status = status;

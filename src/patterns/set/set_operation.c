@@ -358,7 +358,7 @@ truce_status truce__set_update_answered(truce_set *set, const char *collection,
         truce__set_pause(attempt);
         status = truce_update(set->store, collection, filter, update, options, NULL, error);
         /* DUPLICATE means that two upserts collided, so the update is sent again. */
-        if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
+        if (status != TRUCE_DUPLICATE && !truce__store_repeatable(set->store, status))
             break;
     }
     return status;

@@ -97,7 +97,7 @@ static truce_status set_quarantine_write(truce_set *set, const struct set_operat
         status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
         if (status == TRUCE_DUPLICATE)
             status = quarantine_is_there(set, &document, error);
-        if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+        if (status != TRUCE_NOT_FOUND && !truce__store_repeatable(set->store, status))
             break;
     }
     bson_destroy(&document);

@@ -69,7 +69,7 @@ static void walk_flush(struct set_walk *walk)
             walk->documents++;
             walk->entries += walk->changes[i].entries;
         } else {
-            walk->again = walk->again || !own || truce__repeatable(own);
+            walk->again = walk->again || !own || truce__store_repeatable(walk->set->store, own);
             if (own)
                 walk_leave(walk, own, reached ? &outcomes[i].error : &why);
         }

@@ -144,9 +144,11 @@ static truce_status insert_source(truce_set *set, const char *source, bool with_
         bson_append_int64(&document, "first", -1, 1);
         bson_append_int64(&document, "floor", -1, 0);
     }
-    for (int attempt = 0; truce__repeatable(status) && attempt < SET_TRIES_MAX; attempt++) {
+    for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
         truce__set_pause(attempt);
         status = truce_insert(set->store, SET_SOURCES, &document, NULL, error);
+        if (!truce__store_repeatable(set->store, status))
+            break;
     }
     bson_destroy(&document);
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
@@ -1193,8 +1195,12 @@ static truce_status write_blocks(struct recording *recording, bool *all, bson_er
             *all = false;
         else
             recording->wrote = true;
-        if (own && own != TRUCE_DUPLICATE && !truce__repeatable(own) && !first)
+        if (own && own != TRUCE_DUPLICATE && !truce__store_repeatable(recording->set->store, own) &&
+            !first) {
             first = own;
+            if (error && outcomes[i].status != TRUCE_NOT_FOUND)
+                *error = outcomes[i].error;
+        }
         truce_write_result_release(&outcomes[i].result);
         bson_destroy(&documents[2 * i]);
         bson_destroy(&documents[2 * i + 1]);
@@ -1236,13 +1242,13 @@ static truce_status progress_run(struct recording *recording, bson_error_t *erro
 
     if (recording->consumer[0] != ':') {
         status = progress_attempt(recording, true, &done, error);
-        if (status ? !truce__repeatable(status) : done)
+        if (status ? !truce__store_repeatable(recording->set->store, status) : done)
             return status;
     }
     for (int attempt = 0; attempt < SET_TRIES_MAX; attempt++) {
         truce__set_pause(attempt);
         status = progress_attempt(recording, false, &done, error);
-        if (status ? !truce__repeatable(status) : done)
+        if (status ? !truce__store_repeatable(recording->set->store, status) : done)
             return status;
     }
     return truce__fail(

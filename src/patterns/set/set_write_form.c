@@ -698,7 +698,8 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         status = set->form == TRUCE_SET_FORM_PIPELINE
                      ? send_pipeline(set, operation, &applied, &refusal)
                      : send_classic(set, operation, observed.has_revision, &applied, &refusal);
-        if (!applied && status && status != TRUCE_DUPLICATE && !truce__repeatable(status)) {
+        if (!applied && status && status != TRUCE_DUPLICATE &&
+            !truce__store_repeatable(set->store, status)) {
             if (error)
                 *error = refusal;
             return status;
@@ -718,7 +719,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
                 *error = refusal;
             return refusal.code == CODE_DUPLICATE_KEY ? TRUCE_DUPLICATE : TRUCE_UNKNOWN;
         }
-        if (status && !truce__repeatable(status))
+        if (status && !truce__store_repeatable(set->store, status))
             return status;
         if (observed.held && !worker) {
             *outcome = SET_OUTCOME_HELD;

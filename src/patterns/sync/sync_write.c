@@ -11,6 +11,7 @@
 #include "commit/commit.h"
 #include "patterns/sync/sync.h"
 #include "query/input_check.h"
+#include "store/repeatable_call.h"
 #include "store/reserved_names.h"
 #include "store/store.h"
 #include "truce/id.h"
@@ -403,7 +404,7 @@ truce_status truce__sync_write(struct sync_work *work, const char *collection, c
             truce_update(work->sync->store, collection, filter, update, &options, &result, error);
         *matched = result.matched;
         truce_write_result_release(&result);
-        if (!truce__repeatable(status) ||
+        if (!truce__store_repeatable(work->sync->store, status) ||
             (attempt > 1 && truce__worker_wait(&work->worker, collection, &waited)))
             return status;
     }

@@ -75,6 +75,7 @@
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
 #include "query/input_check.h"
+#include "store/repeatable_call.h"
 #include "store/reserved_names.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
@@ -534,9 +535,9 @@ static void transfer_take_layout(const bson_t *kept, struct transfer_layout *lay
 }
 
 /* Stores the book if it does not exist, and updates its settings. If nothing had to be written,
- * returns the stored layout. Otherwise returns TRUCE_CONFLICT, and the caller reads again. */
+ * returns the stored layout. Otherwise sets *again, and the caller reads again. */
 static truce_status transfer_define_once(truce_transfers *transfers, struct transfer_layout *layout,
-                                         bson_error_t *error)
+                                         bool *again, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(transfers->collection)), kept,
            update = BSON_INITIALIZER;
@@ -545,7 +546,8 @@ static truce_status transfer_define_once(truce_transfers *transfers, struct tran
     if (status == TRUCE_NOT_FOUND) {
         append_layout(transfers, &update);
         status = truce_insert(transfers->store, TRANSFERS, &update, NULL, error);
-        status = status && status != TRUCE_DUPLICATE ? status : TRUCE_CONFLICT;
+        *again = !status || status == TRUCE_DUPLICATE;
+        status = *again ? TRUCE_OK : status;
     } else if (!status) {
         status = compare_layout(transfers, &kept, error);
         transfer_append_changes(transfers, &kept, &update);
@@ -554,8 +556,7 @@ static truce_status transfer_define_once(truce_transfers *transfers, struct tran
             truce__metadata_rely(transfers->store, TRANSFERS, filter);
         } else if (!status)
             status = truce_update(transfers->store, TRANSFERS, filter, &update, NULL, NULL, error);
-        if (!status && !bson_empty(&update))
-            status = TRUCE_CONFLICT;
+        *again = !status && !bson_empty(&update);
     }
     bson_destroy(&update);
     bson_destroy(&kept);
@@ -568,14 +569,19 @@ static truce_status transfer_define(truce_transfers *transfers, struct transfer_
 {
     struct worker worker;
     truce_status status;
+    bool again;
     int round = 0;
 
     truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
-    do
-        status = transfer_define_once(transfers, layout, error);
-    while (truce__repeatable(status) &&
-           (round++ < 3 || !truce__worker_wait(&worker, "the store", NULL)));
-    return status;
+    do {
+        again = false;
+        status = transfer_define_once(transfers, layout, &again, error);
+    } while ((again || truce__store_repeatable(transfers->store, status)) &&
+             (round++ < 3 || !truce__worker_wait(&worker, "the store", NULL)));
+    return status || !again
+               ? status
+               : truce__fail(TRUCE_CONFLICT, error, "transfer book \"%s\" changes constantly",
+                             transfers->collection);
 }
 
 truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *book,

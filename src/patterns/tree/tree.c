@@ -260,7 +260,7 @@ truce_status truce__tree_make(truce_tree *tree, bson_error_t *error)
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     while (!status) {
         status = insert_master(tree, error);
-        if (!truce__repeatable(status) || truce__worker_wait(&worker, "the store", NULL))
+        if (!truce__worker_repeats(&worker, status, "the store"))
             break;
         status = TRUCE_OK;
     }
@@ -288,7 +288,6 @@ truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master
 {
     truce_write_result result = {0};
     struct worker worker;
-    bson_error_t waited;
     bson_t with = BSON_INITIALIZER;
     truce_status status;
 
@@ -303,7 +302,7 @@ truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master
         status = truce_update(tree->store, TREES, guard, &with, NULL, &result, error);
         *done = *done || (!status && result.matched);
         truce_write_result_release(&result);
-    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the master", &waited));
+    } while (truce__worker_repeats(&worker, status, "the master"));
     bson_destroy(&with);
     bson_destroy(update);
     bson_destroy(guard);
@@ -490,7 +489,7 @@ static truce_status drop_remove_all(truce_tree *tree, const char *collection, co
         status = truce_remove(tree->store, collection, filter, &options, &result, error);
         *removed += result.removed;
         truce_write_result_release(&result);
-    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    } while (truce__worker_repeats(&worker, status, "the store"));
     return status;
 }
 

@@ -106,7 +106,7 @@ truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_
     truce__worker_init(&worker, branch->store, branch->deadline_ms);
     do
         status = truce_remove(branch->store, TREE_HOLDS, filter, &options, NULL, error);
-    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(filter);
     return status;
 }
@@ -130,7 +130,7 @@ static truce_status tree_hold_common(const truce_tree *tree, int64_t version,
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     do
         status = truce_insert(tree->store, TREE_HOLDS, document, NULL, error);
-    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(document);
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }

@@ -247,7 +247,7 @@ static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error
     truce__worker_init(&worker, edit->tree->store, edit->tree->deadline_ms);
     do
         status = truce_insert(edit->tree->store, TREE_EDITS, document, &options, error);
-    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(document);
     if (status && status != TRUCE_DUPLICATE)
         return status;
@@ -276,7 +276,7 @@ static truce_status edit_write_open(truce_tree *tree, const bson_oid_t *token, b
         status = truce_update(tree->store, TREE_EDITS, guard, &update, NULL, &result, error);
         *done = *done || (!status && result.matched);
         truce_write_result_release(&result);
-    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    } while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(&update);
     bson_destroy(set);
     bson_destroy(guard);
@@ -676,7 +676,6 @@ truce_status truce_tree_flush(truce_tree_edit *edit, bson_error_t *error)
 {
     DEADLINE_SCOPE(edit->tree->deadline_ms);
     struct worker worker;
-    bson_error_t waited;
     truce_status status = TRUCE_OK;
 
     truce__worker_init(&worker, edit->tree->store, edit->tree->deadline_ms);
@@ -689,7 +688,7 @@ truce_status truce_tree_flush(truce_tree_edit *edit, bson_error_t *error)
     }
     while (!status && edit->count) {
         status = write_gathered(edit, error);
-        if (!truce__repeatable(status) || truce__worker_wait(&worker, "the store", &waited))
+        if (!truce__worker_repeats(&worker, status, "the store"))
             break;
         status = TRUCE_OK;
     }
@@ -826,7 +825,7 @@ static truce_status write_stamps(struct settling *settling, const char *collecti
     do
         status =
             truce_update(settling->tree->store, collection, filter, update, &options, NULL, error);
-    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(update);
     bson_destroy(filter);
     return status;

@@ -317,7 +317,7 @@ static truce_status collect_remove_all(struct collecting *collecting, const char
         if (counted)
             collecting->totals->items += result.removed;
         truce_write_result_release(&result);
-    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    } while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(filter);
     return status;
 }
@@ -844,7 +844,7 @@ static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_err
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     do
         status = truce_update(tree->store, tree->collection, &filter, &update, NULL, NULL, error);
-    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(&update);
     bson_destroy(&filter);
     bson_destroy(&shown);
