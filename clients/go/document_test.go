@@ -14,6 +14,32 @@ type inner struct {
 	N int `bson:"n"`
 }
 
+func TestFloatingPointAmountsAreRefused(t *testing.T) {
+	type entry struct {
+		Account string
+		Value   float64
+	}
+	for _, one := range []struct {
+		options any
+		where   string
+	}{
+		{&LedgerPostOptions{ID: 1, Entries: []bson.M{{"value": -12}, {"value": 12.0}}}, "Entries[1] is the float64 12:"},
+		{&LedgerPostOptions{ID: 1, Entries: []any{bson.D{{Key: "value", Value: 12.5}}}}, "Entries[0] is the float64 12.5:"},
+		{&LedgerPostOptions{ID: 1, Entries: []entry{{"a", 12}}}, "Entries[0] is the float64 12:"},
+		{&LedgerPostManyOptions{Transactions: []bson.M{{"id": 1}, {"entries": []bson.M{{"value": 3.0}}}}},
+			"Transactions[1], entries[0] is the float64 3:"},
+		{&LedgerPostOptions{ID: 1, Entries: []bson.M{{"value": int64(12)}, {"value": "12.50"}}, Meta: bson.M{"value": 1.5}}, ""},
+		{&LedgerPostOptions{ID: 1, Of: 2, Kind: "settle"}, ""},
+	} {
+		d := newDocument()
+		d.options(one.options)
+		_, err := d.finish()
+		if (err == nil) != (one.where == "") || (err != nil && !strings.Contains(err.Error(), one.where)) {
+			t.Errorf("%v: error %v, not %q", one.options, err, one.where)
+		}
+	}
+}
+
 func TestValuesAreEncodedAsByPackageBSON(t *testing.T) {
 	id := bson.NewObjectID()
 	raw, _ := bson.Marshal(bson.D{{Key: "a", Value: 1}})

@@ -95,6 +95,7 @@ func (d *document) options(options any) {
 	if options == nil {
 		return
 	}
+	d.amounts(options)
 	value := reflect.ValueOf(options).Elem()
 	for i, field := range optionFieldsOf(value.Type()) {
 		if given := value.Field(i); field.always || !given.IsZero() {

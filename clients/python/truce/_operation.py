@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import Any, Callable, Dict, Generic, Mapping, Optional, Set, TypeVar, Union, cast
 
-from ._values import duration_milliseconds, named_options, time_milliseconds
+from ._values import check_amounts, duration_milliseconds, named_options, time_milliseconds
 
 C = TypeVar("C", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -97,6 +97,10 @@ def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
                 value = options.get(name)
                 if value is not None:
                     document[wire] = convert(name, value) if convert else value
+            if command == "truceLedgerPost":
+                check_amounts(method.__name__, [document])
+            elif command == "truceLedgerPostMany":
+                check_amounts(method.__name__, document.get("transactions"))
             repeats = again if isinstance(again, bool) else options.get(again) is not None
             return self._run(document, repeats)
 

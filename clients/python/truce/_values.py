@@ -62,6 +62,19 @@ def _check_whole(name: str, value: Any, other: str) -> None:
         raise TypeError(f"{name} must be {other} or a whole number of milliseconds, not {value!r}")
 
 
+def check_amounts(name: str, transactions: Any) -> None:
+    """Refuses floats as amounts of a ledger, which are integers: 12.0 probably means 12.00 euros."""
+    for transaction in transactions or ():
+        entries = transaction.get("entries") if isinstance(transaction, Mapping) else None
+        for entry in entries if isinstance(entries, (list, tuple)) else ():
+            value = entry.get("value") if isinstance(entry, Mapping) else None
+            if isinstance(value, float):
+                raise TypeError(
+                    f"the value of an entry of {name}() must be an int of the currency's smallest "
+                    f"unit, such as 1250 for 12.50, not {value!r}"
+                )
+
+
 def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
     """Converts the time of an option, with a time zone, to the number that commands take."""
     if isinstance(value, datetime.timedelta):

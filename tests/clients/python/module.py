@@ -136,6 +136,10 @@ def check_commits(db):
     check("it names the field", str(error).endswith('did you mean "take"?'), error)
     error = raises("a misspelled field in a list", truce.Invalid, lambda: db.ledger_post("b", id="x", entries=[{"acount": "a", "value": 1}]))
     check("it names that field", 'did you mean "account"?' in str(error), error)
+    entries = [{"account": "a", "value": -12}, {"account": "b", "value": 12.0}]
+    error = raises("an amount that is a float", TypeError, lambda: db.ledger_post("b", id="x", entries=entries))
+    check("it shows the amount", str(error).endswith("such as 1250 for 12.50, not 12.0"), error)
+    raises("such an amount of many", TypeError, lambda: db.ledger_post_many("b", transactions=[{"id": "x", "entries": entries}]))
     error = raises("a misspelled operation", truce.TruceError, lambda: db.help("enque"))
     check("it names the method", str(error).endswith('did you mean "enqueue"?'), error)
     error = raises("a rate without its period", truce.Invalid, lambda: db.enqueue("q", payload={}, lane="a", lane_rate=3))
