@@ -14,7 +14,8 @@ import (
 
 // MergeOptions are the options of Collection.Merge.
 type MergeOptions struct {
-	// The number that the form showed. Required.
+	// The number that the form showed, 0 if the stored document has none. A new document has no
+	// number: use InsertOne, or Revision with Save and without Version.
 	Version int64
 	// The field with the number of the document. "" means "version".
 	VersionField string

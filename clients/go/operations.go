@@ -277,9 +277,10 @@ type SetOptions struct {
 // Set adds to an ordered set, removes from it, or reads it; the operations may arrive in any order.
 //
 // Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
-// `apply`, an array of `results`, each {status, outcome}, and `failure`, the first reason, if one
-// failed and others were applied. For a read, `members`, or `document` with `show`. "not found": no
-// operation was applied to the key.
+// `apply`, an array of `results`, each {status, outcome}. If some failed and others were applied,
+// the call is no error: `failure` has the first reason, with the index of its operation (from 0).
+// For a read, `members`, or `document` with `show`. "not found": no operation was applied to the
+// key.
 func (db *Database) Set(ctx context.Context, collection string, o SetOptions) (Reply, error) {
 	row := operation{name: "truceSet", writes: true, again: true}
 	return db.operate(ctx, row, collection, &o)
@@ -1562,7 +1563,8 @@ type LedgerPostOptions struct {
 	// the caller's id; posting it again has no effect; required
 	ID any `truce:"id"`
 	// each {account, value, type}: `value` is the change of the balance, negative for outgoing
-	// money; the values sum to 0 in each currency (a slice)
+	// money; the values sum to 0 in each currency. A repeated call lists them in the same order (a
+	// slice)
 	Entries any `truce:"entries"`
 	// the kind of transaction; absent: "transfer": "transfer", "pending", "settle", "void",
 	// "reverse"

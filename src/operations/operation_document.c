@@ -161,8 +161,8 @@ static void document_explain_conflict(const struct operation_call *call,
                  "version that you read");
     else if (!number && result->version == TRUCE_REVISION_NEW)
         snprintf(based, sizeof based,
-                 ", and version 0 is for stored documents without a number: a new document has no "
-                 "version");
+                 ", and version 0 is for stored documents without a number: insert the document, "
+                 "or save it without a version");
     else if (number == 0)
         snprintf(based, sizeof based,
                  ", and this change names version 0: give the version that you read");

@@ -221,7 +221,8 @@ static const struct operation_field post_fields[] = {
      .needed = true},
     {GIVEN(post_given, entries, FIELD_ARRAY), "each {account, value, type}: `value` is the change "
                                               "of the balance, negative for outgoing money; the "
-                                              "values sum to 0 in each currency"},
+                                              "values sum to 0 in each currency. A repeated call "
+                                              "lists them in the same order"},
     {GIVEN(post_given, kind, FIELD_TEXT), "the kind of transaction; absent: \"transfer\"",
      .words = truce__ledger_kinds},
     {GIVEN(post_given, of, FIELD_VALUE),

@@ -528,7 +528,7 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "\"document 2 of \\\"posts\\\" does not exist, and this change is based on version 1\""},
         {"{truceRevision: 'posts', save: {_id: 2, title: 'a', n: 5}, version: 0}", 0, "reason",
          "\"document 2 of \\\"posts\\\" does not exist, and version 0 is for stored documents "
-         "without a number: a new document has no version\""},
+         "without a number: insert the document, or save it without a version\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 2, base: {_id: 1}}",
          0, "reason",
          "\"document 1 of \\\"posts\\\" has version 2, but another program changed it without a new "

@@ -669,7 +669,7 @@ export interface LedgerPostOptions {
   id: any;
   /**
    * each {account, value, type}: `value` is the change of the balance, negative for outgoing money;
-   * the values sum to 0 in each currency
+   * the values sum to 0 in each currency. A repeated call lists them in the same order
    */
   entries?: readonly LedgerEntry[];
   /** the kind of transaction; absent: "transfer" */
@@ -1120,9 +1120,10 @@ export interface CommitOperations<R, M = R> {
    * Adds to an ordered set, removes from it, or reads it; the operations may arrive in any order.
    *
    * Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
-   * `apply`, an array of `results`, each {status, outcome}, and `failure`, the first reason, if one
-   * failed and others were applied. For a read, `members`, or `document` with `show`. "not found":
-   * no operation was applied to the key
+   * `apply`, an array of `results`, each {status, outcome}. If some failed and others were applied,
+   * the call is no error: `failure` has the first reason, with the index of its operation (from 0).
+   * For a read, `members`, or `document` with `show`. "not found": no operation was applied to the
+   * key
    */
   set(collection: string, options?: SetOptions): M;
 

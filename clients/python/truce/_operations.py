@@ -76,9 +76,10 @@ class CommitOperations(Runs[R]):
         show: returns the tombstones and the watermark, too
 
         Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
-        `apply`, an array of `results`, each {status, outcome}, and `failure`, the first reason, if
-        one failed and others were applied. For a read, `members`, or `document` with `show`. "not
-        found": no operation was applied to the key
+        `apply`, an array of `results`, each {status, outcome}. If some failed and others were
+        applied, the call is no error: `failure` has the first reason, with the index of its
+        operation (from 0). For a read, `members`, or `document` with `show`. "not found": no
+        operation was applied to the key
         """
 
     @operation("truceRevision", again=False)
@@ -521,7 +522,8 @@ class CommitOperations(Runs[R]):
         ledger: the collection of the ledger
         id: the caller's id; posting it again has no effect
         entries: each {account, value, type}: `value` is the change of the balance, negative for
-            outgoing money; the values sum to 0 in each currency
+            outgoing money; the values sum to 0 in each currency. A repeated call lists them in the
+            same order
         kind: the kind of transaction; absent: "transfer"
         of: the id of the transaction that is settled, voided, or reversed
         effective_ms: the value date, ms since 1970; absent: the time of booking

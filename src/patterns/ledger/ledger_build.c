@@ -202,6 +202,7 @@ truce_status truce__ledger_same(const struct ledger_request *request, const bson
 {
     static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse"};
     const truce_ledger_transaction *given = request->transaction;
+    const char *where = "";
     bool part, same;
     char text[200];
 
@@ -214,12 +215,15 @@ truce_status truce__ledger_same(const struct ledger_request *request, const bson
            truce__ledger_date(document, "effective") == given->effective_ms &&
            truce__ledger_date(document, "expires") == given->expires_ms &&
            same_meta(document, given->meta);
-    if (same && (part || !given->of))
-        same = same_entries(given, document);
+    if (same && (part || !given->of) && !same_entries(given, document)) {
+        same = false;
+        where = ": the entries differ, or have another order";
+    }
     if (same)
         return TRUCE_OK;
     return truce__fail(
-        TRUCE_DUPLICATE, error, "the id %s was used before, for a transaction with other content",
+        TRUCE_DUPLICATE, error, "the id %s was used before, for a transaction with other content%s",
         truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
-                          sizeof text));
+                          sizeof text),
+        where);
 }
