@@ -151,6 +151,8 @@ TEST(cursors_are_read_on_with_other_connections)
 
 TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
 {
+    char longest[100] = "/v1/";
+
     begin();
     POST_HAS("/v1/shop/truceSet", "{\"collectio\": \"students\"}", 400,
              "has no field 'collectio', and needs the field 'collection'");
@@ -183,6 +185,13 @@ TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
     POST("/v1//ping", "{}", 404);
     POST("/v1/shop/ping/", "{}", 404);
     POST("/v2/shop/ping", "{}", 404);
+    memset(longest + 4, 'a', 63);
+    memcpy(longest + 4 + 63, "/ping", 6);
+    POST(longest, "{}", 200);
+    memcpy(longest + 4 + 63, "a/ping", 7);
+    POST_HAS(longest, "{}", 400, "1 to 63 bytes");
+    memcpy(longest + 4 + 64, "/watch", 7);
+    HTTP_CHECK("GET", longest, NULL, NULL, 400, "1 to 63 bytes");
     POST("/v1/a.b/count", "{\"collection\": \"c\"}", 400);
     POST("/v1/%ff%fe/count", "{\"collection\": \"c\"}", 400);
     POST("/v1/%24external/count", "{\"collection\": \"c\"}", 400);
@@ -687,9 +696,10 @@ TEST(bodies_and_headers_have_maxima)
 /* A request with an encoding that is taken literally would use a database of that name. */
 TEST(refuses_an_invalid_percent_encoding)
 {
-    static const char *const wrong[] = {
-        "/v1/%zz/ping",     "/v1/shop/ping%",   "/v1/shop/ping%4", "/v1/shop/%4gx",
-        "/v1/shop/ping%00", "/v1/shop%00/ping", "/v1/shop/ping?%", "/v1/shop/watch?a=%x1"};
+    static const char *const wrong[] = {"/v1/%zz/ping",  "/v1/shop/ping%",  "/v1/shop/ping%4",
+                                        "/v1/shop/%4gx", "/v1/shop/ping?%", "/v1/shop/watch?a=%x1"};
+    static const char *const slashes[] = {"/v1/shop%2fping",  "/v1/shop%2Fping", "/v1%2fshop/ping",
+                                          "/v1/shop/ping%2f", "/v1/a%2fb/ping",  "%2fv1/shop/ping"};
     struct http_reply reply;
     int socket;
 
@@ -697,7 +707,13 @@ TEST(refuses_an_invalid_percent_encoding)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         POST_HAS(wrong[i], "{}", 400, "invalid percent-encoding");
     POST_HAS("/v1/s%68op/%70ing", "{}", 200, "\"ok\": 1");
-    POST_HAS("/v1/shop%2fping", "{}", 200, "\"ok\": 1");
+    POST_HAS("/v1/shop/ping%00", "{}", 400, "%00");
+    POST_HAS("/v1/shop%00/ping", "{}", 400, "%00");
+    /* A proxy could have a rule for /v1/shop/. */
+    for (size_t i = 0; i < sizeof slashes / sizeof *slashes; i++)
+        POST_HAS(slashes[i], "{}", 400, "an encoded slash");
+    HTTP_CHECK("GET", "/ui%2f", NULL, NULL, 400, "an encoded slash");
+    POST_HAS("/v1/shop%252Fping/ping", "{}", 200, "\"ok\": 1");
     HTTP_CHECK("GET", "/v1/shop/watch?collection=%zz", NULL, NULL, 400, "percent-encoding");
     HTTP_CHECK("GET", "/ui/%", NULL, NULL, 400, "percent-encoding");
     /* A refusal closes its connection; a request before it is answered. */

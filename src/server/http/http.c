@@ -543,13 +543,32 @@ static bool http_check_client(const struct http *http, struct http_connection *o
     return false;
 }
 
+/* Notes faults of the path before http_decode: libmicrohttpd calls this first. An encoded slash would
+ * become a separator in the decoded path, so an access rule of a proxy for /v1/shop/ would not apply
+ * to /v1/shop%2Ffind. No name in a path has a slash. */
+static void *http_note_target(void *arg, const char *target, struct MHD_Connection *c)
+{
+    struct http_connection *own = http_own(c);
+
+    (void)arg;
+    if (!own)
+        return NULL;
+    own->url_fault = NULL;
+    for (const char *at = target; at && *at && *at != '?'; at++) {
+        if (!strncasecmp(at, "%2f", 3))
+            own->url_fault = "the path has %2F, an encoded slash: no database and no operation has "
+                             "one in its name";
+        else if (!strncmp(at, "%00", 3))
+            own->url_fault = "the path has %00, an encoded zero byte";
+    }
+    return NULL; /* the initial state in http_handle */
+}
+
 /* Decodes %XX in place: the path, or a name or a value of the query. libmicrohttpd calls this before
- * http_handle. If an encoding is not valid, the request is refused later. So is %00 in the path, which
- * has no length; names and values of the query have one. */
+ * http_handle. If an encoding is not valid, the request is refused later. */
 static size_t http_decode(void *arg, struct MHD_Connection *c, char *text)
 {
     struct http_connection *own = http_own(c);
-    bool is_path = *text == '/';
     char *to = text;
 
     (void)arg;
@@ -559,9 +578,10 @@ static size_t http_decode(void *arg, struct MHD_Connection *c, char *text)
 
         if (*at != '%') {
             *to++ = *at;
-        } else if (low < 0 || (is_path && !(high | low))) {
+        } else if (low < 0) {
             if (own)
-                own->misencoded = true;
+                own->url_fault = "the URL has an invalid percent-encoding: expected % and two "
+                                 "hexadecimal digits";
             break;
         } else {
             *to++ = (char)(high << 4 | low);
@@ -575,29 +595,45 @@ static size_t http_decode(void *arg, struct MHD_Connection *c, char *text)
 static bool http_check_encoding(struct http_connection *own, struct MHD_Connection *c,
                                 enum MHD_Result *result)
 {
-    bool valid = !own->misencoded;
+    const char *fault = own->url_fault;
 
-    own->misencoded = false;
-    if (!valid)
-        *result = http_bad(c, "the URL has an invalid percent-encoding: expected % and two "
-                              "hexadecimal digits, but not %00 in the path");
-    return valid;
+    own->url_fault = NULL;
+    if (fault)
+        *result = http_bad(c, fault);
+    return !fault;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Reads /v1/DATABASE/NAME. */
-static bool http_read_path(const char *url, struct exchange *exchange, const char **name)
+/* Splits /v1/DATABASE/NAME. `*size` is the length of the database's name. */
+static bool http_split_path(const char *url, const char **database, size_t *size, const char **name)
 {
-    const char *database = url + 4, *slash;
+    const char *slash;
 
-    if (strncmp(url, "/v1/", 4) != 0 || !(slash = strchr(database, '/')) || slash == database ||
-        slash - database > DATABASE_NAME_MAX || strchr(slash + 1, '/'))
+    if (strncmp(url, "/v1/", 4) != 0 || !(slash = strchr(url + 4, '/')) || slash == url + 4 ||
+        strchr(slash + 1, '/'))
         return false;
-    memcpy(exchange->database, database, (size_t)(slash - database));
-    exchange->database[slash - database] = '\0';
+    *database = url + 4;
+    *size = (size_t)(slash - *database);
     *name = slash + 1;
     return true;
+}
+
+/* Returns whether the name of the database is valid. If not, a reply was sent. */
+static bool http_read_database(struct MHD_Connection *c, const char *name, size_t size,
+                               struct exchange *exchange, enum MHD_Result *result)
+{
+    char *copy = bson_strndup(name, size);
+    bson_error_t error;
+    truce_status status = truce__database_name_check(copy, &error);
+
+    if (status)
+        *result = http_refuse(c, MHD_HTTP_BAD_REQUEST, CODE_INVALID_NAMESPACE, "InvalidNamespace",
+                              error.message);
+    else
+        memcpy(exchange->database, copy, size + 1);
+    bson_free(copy);
+    return !status;
 }
 
 /* Refuses a method that the path does not have. */
@@ -615,14 +651,15 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
                        const char *method, struct exchange *exchange, enum MHD_Result *result)
 {
     bool reads = !strcmp(method, "GET") || !strcmp(method, "HEAD");
-    const char *name = "";
+    const char *database = NULL, *name = "";
+    size_t size = 0;
 
     if (!strcmp(url, "/v1/openapi.json")) {
         *result = reads ? http_send(c, MHD_HTTP_OK, NULL, http->openapi, strlen(http->openapi))
                         : http_refuse_method(c, ALLOW_DESCRIPTION);
         return false;
     }
-    if (!http_read_path(url, exchange, &name)) {
+    if (!http_split_path(url, &database, &size, &name)) {
         *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
                               "unknown path: expected /v1/DATABASE/OPERATION, /v1/openapi.json, or "
                               "/ui/");
@@ -642,7 +679,7 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
         return false;
     }
     if (exchange->watches || exchange->row)
-        return true;
+        return http_read_database(c, database, size, exchange, result);
     *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
                           "unknown operation: /v1/openapi.json describes the operations");
     return false;
@@ -986,9 +1023,10 @@ static struct MHD_Daemon *http_start(struct http *http, const union listen_addre
         flags, 0, NULL, NULL, http_handle, http, MHD_OPTION_SOCK_ADDR, &at->any,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->server->connections_max + REFUSED_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)MEMORY_BYTES, MHD_OPTION_UNESCAPE_CALLBACK, http_decode, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, http_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
-        http_connected, http, MHD_OPTION_ARRAY, http->tls ? tls : plain, MHD_OPTION_END);
+        (size_t)MEMORY_BYTES, MHD_OPTION_URI_LOG_CALLBACK, http_note_target, NULL,
+        MHD_OPTION_UNESCAPE_CALLBACK, http_decode, NULL, MHD_OPTION_NOTIFY_COMPLETED,
+        http_completed, http, MHD_OPTION_NOTIFY_CONNECTION, http_connected, http, MHD_OPTION_ARRAY,
+        http->tls ? tls : plain, MHD_OPTION_END);
 }
 
 truce_status http_listen(struct server *server, const struct http_options *options,

@@ -26,8 +26,8 @@ struct http_connection {
     struct connection connection;
     /* The client's certificate was verified. Unused if clients need none. */
     bool certified;
-    /* A percent-encoding in the URL of the current request is not valid. */
-    bool misencoded;
+    /* A fault in the encoding of the current request's URL: a literal, or NULL. */
+    const char *url_fault;
     /* The headers of the current request have more than one meaning, so the connection closes. */
     bool ambiguous;
     /* The digest of the header that was verified last, with its database. */
