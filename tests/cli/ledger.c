@@ -233,6 +233,22 @@ TEST(refuses_a_pending_amount_that_has_expired)
     ANSWERS(0, "", NULL, "pending", "book");
 }
 
+TEST(names_the_time_in_which_a_repetition_differs)
+{
+#define HOLD "post", "book", "people:ada", "bank", "40", "--id", "p", "--pending"
+
+    begin();
+    ANSWERS(0, "posted\n", NULL, HOLD, "--expires", "2100-01-01");
+    ANSWERS(0, "exists\n", NULL, HOLD, "--expires", "2100-01-01");
+    ANSWERS(1, "",
+            "with other content: \"expires\" is 2100-01-01T00:00:00.000Z, not "
+            "2100-01-02T00:00:00.000Z",
+            HOLD, "--expires", "2100-01-02");
+    ANSWERS(1, "", "with other content: \"expires\" is 2100-01-01T00:00:00.000Z, not none", HOLD);
+    ANSWERS(1, "", "with other content: another \"kind\"", "post", "book", "people:ada", "bank",
+            "40", "--id", "p");
+}
+
 /* The book may have been exported before the expiry. */
 TEST(imports_a_pending_amount_that_has_expired)
 {

@@ -2,6 +2,7 @@
  * and compares it with a stored one. */
 #include <string.h>
 
+#include "bson/date.h"
 #include "bson/field_name_escape.h"
 #include "patterns/ledger/ledger_draft.h"
 
@@ -197,33 +198,58 @@ static bool same_meta(const bson_t *document, const bson_t *given)
     return same;
 }
 
+/* Returns the name of the first field that differs from the request, or NULL. */
+static const char *build_difference(const truce_ledger_transaction *given, const bson_t *document)
+{
+    static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse"};
+    bool part = given->of && given->count;
+
+    if (!truce__ledger_is(document, "kind", kinds[given->kind]))
+        return "kind";
+    if (!truce__ledger_has(document, "resolves", given->of))
+        return "of";
+    if (bson_has_field(document, "part") != part ||
+        ((part || !given->of) && !same_entries(given, document)))
+        return "entries";
+    if (truce__ledger_date(document, "effective") != given->effective_ms)
+        return "effective";
+    if (truce__ledger_date(document, "expires") != given->expires_ms)
+        return "expires";
+    return same_meta(document, given->meta) ? NULL : "meta";
+}
+
+/* Writes a time of a transaction, or "none". */
+static const char *build_show_date(int64_t date_ms, char text[DATE_TEXT_MAX])
+{
+    return date_ms ? truce__date_show(date_ms, text) : "none";
+}
+
 truce_status truce__ledger_same(const struct ledger_request *request, const bson_t *document,
                                 bson_error_t *error)
 {
-    static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse"};
     const truce_ledger_transaction *given = request->transaction;
-    const char *where = "";
-    bool part, same;
-    char text[200];
+    const char *field = request->verb == LEDGER_POST ? build_difference(given, document) : NULL;
+    char id[200], stored[DATE_TEXT_MAX], wanted[DATE_TEXT_MAX];
+    bool expires;
 
-    if (request->verb != LEDGER_POST)
+    if (!field)
         return TRUCE_OK;
-    part = given->of && given->count;
-    same = truce__ledger_is(document, "kind", kinds[given->kind]) &&
-           truce__ledger_has(document, "resolves", given->of) &&
-           bson_has_field(document, "part") == part &&
-           truce__ledger_date(document, "effective") == given->effective_ms &&
-           truce__ledger_date(document, "expires") == given->expires_ms &&
-           same_meta(document, given->meta);
-    if (same && (part || !given->of) && !same_entries(given, document)) {
-        same = false;
-        where = ": the entries differ, or have another order";
-    }
-    if (same)
-        return TRUCE_OK;
+    expires = !strcmp(field, "expires");
+    (void)truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), id,
+                            sizeof id);
+    if (!strcmp(field, "entries"))
+        return truce__fail(TRUCE_DUPLICATE, error,
+                           "the id %s was used before, for a transaction with other content: the "
+                           "entries differ, or have another order",
+                           id);
+    if (!expires && strcmp(field, "effective") != 0)
+        return truce__fail(TRUCE_DUPLICATE, error,
+                           "the id %s was used before, for a transaction with other content: "
+                           "another \"%s\"",
+                           id, field);
     return truce__fail(
-        TRUCE_DUPLICATE, error, "the id %s was used before, for a transaction with other content%s",
-        truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
-                          sizeof text),
-        where);
+        TRUCE_DUPLICATE, error,
+        "the id %s was used before, for a transaction with other content: \"%s\" is %s, not %s", id,
+        field, build_show_date(truce__ledger_date(document, field), stored),
+        build_show_date(expires ? given->expires_ms : given->effective_ms, wanted));
 }
