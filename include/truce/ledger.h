@@ -83,8 +83,9 @@ typedef struct truce_ledger_account {
     /* The currency of the account. It cannot change later. */
     const char *currency;
     /* After every entry, the available balance is at least `min`, and the balance plus pending
-     * credits is at most `max`. A limit takes effect with its flag; a limit other than 0 without
-     * its flag fails with TRUCE_INVALID. */
+     * credits is at most `max`. Expired amounts do not count, even if the entry that releases them
+     * follows later. A limit takes effect with its flag; a limit other than 0 without its flag
+     * fails with TRUCE_INVALID. */
     bool has_min, has_max;
     /* A `min` of 0 allows no overdraft; -50000 allows an overdraft of 500.00. */
     int64_t min, max;

@@ -1,9 +1,10 @@
 /*
  * Pending transactions that have expired. From their expiry on, their amounts are free in every
- * result and for every limit, whether or not a sweep has booked the release:
+ * current balance and for every limit, whether or not a sweep has booked the release:
  *
  *     posts       a post that reaches a limit books the release of the account, and tries again
- *     commits     the plan subtracts expired amounts (it cannot book in another transaction)
+ *     commits     the plan subtracts expired amounts (it cannot book in another transaction), so
+ *                 the stored state after such an entry may be below the minimum
  *     balances    subtract expired amounts
  *     statements  book the release as an entry of its own; a page that was read never changes
  *     sweep       books the release of all accounts
