@@ -154,6 +154,11 @@ TEST(mistyped_words_are_guessed)
     REFUSED("unknown command \"fnid\": did you mean \"find\"?", "fnid");
     REFUSED("unknown command \"index crate\": did you mean \"index create\"?", "index", "crate");
     REFUSED("unknown option --stoer: did you mean \"--store\"?", "--stoer", "a.truce", "find", "c");
+    REFUSED("unknown command \"remove\": did you mean \"delete\"?", "remove");
+    REFUSED("unknown command \"get\": did you mean \"find\"?", "get");
+    REFUSED("unknown command \"item delete\": did you mean \"item remove\"?", "item", "delete");
+    REFUSED("unknown option -c: put -- before the options of sh", "work", "--queue", "q", "--exec",
+            "sh", "-c", "cat");
     REFUSED("unknown command \"xyzzy\"; truce help lists the commands", "xyzzy");
     REFUSED("unknown option --sotr: did you mean \"--sort\"?", "find", "c", "--sotr", "{}");
     REFUSED("unknown option --sotr: did you mean \"--sort\"?", "find", "c", "--sotr={}");
