@@ -39,6 +39,16 @@ TEST(documents_are_saved_merged_and_patched)
     ANSWERS(1, "", "posts has no document 2", "doc", "get", "posts", "2");
 }
 
+TEST(a_refused_save_names_the_way_out)
+{
+#define SAVE "doc", "save", "posts", "{\"_id\": 1, \"a\": 1, \"b\": 3}"
+
+    begin();
+    ANSWERS(1, "nothing is saved: read the document again", NULL, SAVE, "--version", "1");
+    ANSWERS(1, "nothing is saved: the document exists", NULL, SAVE, "--new");
+    ANSWERS(1, "nothing is saved: the document has no version 9 yet", NULL, SAVE, "--version", "9");
+}
+
 TEST(conflicts_are_shown_and_decided)
 {
     const struct command *c;

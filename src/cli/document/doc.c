@@ -323,6 +323,21 @@ static void print_hint(const char *collection, const char *inbox, int64_t versio
         inbox, collection, inbox, seen);
 }
 
+/* Prints why a save is refused, and the way out. */
+static void doc_print_refusal(const struct cli *cli, int64_t version)
+{
+    const char *given = cli_text(cli, "version");
+
+    if (cli_flag(cli, "new"))
+        cli_put(
+            "nothing is saved: the document exists, so save it with the version that you read\n");
+    else if (given && strtoll(given, NULL, 10) > version)
+        cli_put("nothing is saved: the document has no version %s yet\n", given);
+    else
+        cli_put("nothing is saved: read the document again (truce doc get), or merge your changes "
+                "(truce doc merge)\n");
+}
+
 /* Prints the reply of a save, a removal, or a decision. */
 static bool doc_print_result(struct cli *cli, const bson_t *reply)
 {
@@ -345,6 +360,8 @@ static bool doc_print_result(struct cli *cli, const bson_t *reply)
     if (bson_iter_init_find(&at, reply, "inbox") && BSON_ITER_HOLDS_OID(&at)) {
         bson_oid_to_string(bson_iter_oid(&at), inbox);
         print_hint(cli->arguments[0], inbox, version);
+    } else if (version != TRUCE_REVISION_NEW && !strcmp(cli->command->verb, "save")) {
+        doc_print_refusal(cli, version);
     }
     return true;
 }
