@@ -1628,7 +1628,7 @@ type LedgerBalanceOptions struct {
 	Number int64 `truce:"number"`
 	// the state with all that was booked until this time
 	Booked time.Time `truce:"bookedMS"`
-	// the sum of the entries with a value date until this time; with bookedMS, as it was known
+	// the sum of the entries with a value date until this time; with `bookedMS`, as it was known
 	// then
 	Effective time.Time `truce:"effectiveMS"`
 }

@@ -483,8 +483,8 @@ static const struct operation_field balance_fields[] = {
      "the state with all that was booked until this time, ms since 1970", TIME_LEAST_MS,
      DATE_LAST_MS},
     {GIVEN(balance_given, effectiveMS, FIELD_TIME),
-     "the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as "
-     "it was known then",
+     "the sum of the entries with a value date until this time, ms since 1970; with `bookedMS`, "
+     "as it was known then",
      TIME_LEAST_MS, DATE_LAST_MS},
     {{0}}};
 

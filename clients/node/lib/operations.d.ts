@@ -702,7 +702,7 @@ export interface LedgerBalanceOptions {
   /** the state with all that was booked until this time, ms since 1970 */
   bookedMS?: Time;
   /**
-   * the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as it
+   * the sum of the entries with a value date until this time, ms since 1970; with `bookedMS`, as it
    * was known then
    */
   effectiveMS?: Time;

@@ -1648,7 +1648,7 @@ class Operations(CommitOperations[R]):
         number: the state after this number of the account (from 1)
         booked_ms: the state with all that was booked until this time, ms since 1970
         effective_ms: the sum of the entries with a value date until this time, ms since 1970; with
-            bookedMS, as it was known then
+            `bookedMS`, as it was known then
 
         Reply: `currency` with its decimal `digits`, `number` (the last one that it includes),
         `balance` (posted), `out` and `in` (pending), `available`, `bookedMS`. "not found": the
