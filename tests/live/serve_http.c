@@ -733,7 +733,15 @@ TEST(refuses_a_compressed_body)
     begin();
     HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: gzip\r\n", "\x1f\x8b", 415,
                "the body has the Content-Encoding \\\"gzip\\\"");
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n",
+               "\x1f\x8b", 415, "the Content-Encoding \\\"gzip\\\"");
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: br\r\nContent-Encoding: identity\r\n",
+               "\x1f\x8b", 415, "the Content-Encoding \\\"br\\\"");
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: identity, gzip\r\n", "{}", 415, NULL);
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: \xff\r\n", "{}", 415, "\\\"?\\\"");
     HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: Identity\r\n", "{}", 200, "\"ok\": 1");
+    HTTP_CHECK("POST", "/v1/shop/ping", "Content-Encoding: identity \t\r\n", "{}", 200,
+               "\"ok\": 1");
     end();
 }
 

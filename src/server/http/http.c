@@ -724,21 +724,39 @@ static enum MHD_Result http_refuse_size(struct MHD_Connection *c)
     return http_refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, CODE_BAD_VALUE, "BadValue", message);
 }
 
+/* Notes the first Content-Encoding other than "identity" in `*arg`. */
+static enum MHD_Result http_note_encoding(void *arg, enum MHD_ValueKind kind, const char *name,
+                                          const char *value)
+{
+    static const char none[] = "identity";
+    size_t size = sizeof none - 1;
+    const char **encoding = arg;
+
+    (void)kind;
+    if (*encoding || strcasecmp(name, "Content-Encoding") != 0)
+        return MHD_YES;
+    /* libmicrohttpd keeps the spaces after a value. */
+    if (!value || strncasecmp(value, none, size) != 0 || value[size + strspn(value + size, " \t")])
+        *encoding = value ? value : "";
+    return MHD_YES;
+}
+
 /* Refuses a body that is compressed: no operation would read it. */
 static bool http_check_body(struct MHD_Connection *c, enum MHD_Result *result)
 {
-    const char *encoding = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Encoding");
-    char message[160];
+    const char *encoding = NULL;
+    char message[160], shown[SHOWN_MAX];
 
     if (http_announces_too_much(c)) {
         *result = http_refuse_size(c);
         return false;
     }
-    if (!encoding || !strcasecmp(encoding, "identity"))
+    (void)MHD_get_connection_values(c, MHD_HEADER_KIND, http_note_encoding, &encoding);
+    if (!encoding)
         return true;
     snprintf(message, sizeof message,
-             "the body has the Content-Encoding \"%.40s\": expected a body without an encoding",
-             encoding);
+             "the body has the Content-Encoding \"%s\": expected a body without an encoding",
+             http_show(encoding, shown));
     *result = http_refuse(c, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, CODE_BAD_VALUE, "BadValue", message);
     return false;
 }
