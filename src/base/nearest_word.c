@@ -41,24 +41,37 @@ static int nearest_word_distance(const char *a, const char *b)
     return rows[m][n];
 }
 
+/* Returns whether the candidate has all letters of the word in their order: letters were omitted. */
+static bool nearest_word_is_shortened(const char *word, const char *candidate)
+{
+    for (; *word && *candidate; candidate++)
+        word += nearest_word_letters_equal(*word, *candidate);
+    return !*word;
+}
+
+/* Ranks the candidates by their edits. Among equal ones, the beginning of a candidate is nearer than
+ * a word with omitted letters, and that is nearer than one with other letters. */
 void truce__nearest_word_offer(struct nearest_word *nearest, const char *candidate)
 {
     size_t mark = *nearest->word == '$' && *candidate == '$';
     const char *word = nearest->word + mark, *other = candidate + mark;
     size_t length = strlen(word);
-    int edits;
+    int edits, rank;
 
     if (length > WORD_MAX || strlen(other) > WORD_MAX)
         return;
     edits = nearest_word_distance(word, other);
-    if (length > 1 && !strncasecmp(other, word, length))
-        edits = 1; /* The beginning of a word. */
+    rank = 3 * edits + !nearest_word_is_shortened(word, other) + 1;
+    if (length > 1 && edits && !strncasecmp(other, word, length)) {
+        edits = 1;
+        rank = 3; /* The beginning of a word. */
+    }
     if (edits > (int)(length + 2) / 3)
         return;
-    if (nearest->best && edits >= nearest->distance)
+    if (nearest->best && rank >= nearest->distance)
         return;
     nearest->best = candidate;
-    nearest->distance = edits;
+    nearest->distance = rank;
 }
 
 const char *truce__nearest_word_hint(const struct nearest_word *nearest,

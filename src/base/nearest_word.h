@@ -7,7 +7,7 @@
 /* `best` is NULL if no candidate is near. The words are borrowed. */
 struct nearest_word {
     const char *word, *best;
-    /* The number of edits from `word` to `best`. */
+    /* The rank of `best`: small for few edits (nearest_word.c). */
     int distance;
 };
 

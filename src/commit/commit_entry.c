@@ -168,23 +168,47 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
     return status;
 }
 
-/* Returns `hint` with a hint if a condition of the guard is a document whose first field is an
- * operator without its "$": {seats: {gt: 0}}. */
-static const char *guard_hint(const bson_t *guard, char hint[NEAREST_WORD_HINT_MAX])
+/* Returns the operator that the field of a condition probably means without its "$", or NULL. The
+ * names of other operators, such as size and type, are also names of usual fields. */
+static const char *guard_operator_meant(const struct fields *field)
+{
+    static const char *const compares[] = {"$gt", "$gte", "$lt", "$lte", "$ne"}, *const lists[] = {
+                                                                                     "$in", "$nin"};
+    uint8_t type = field->value.type;
+
+    for (size_t i = 0; i < sizeof compares / sizeof *compares; i++)
+        if (!strcmp(field->key, compares[i] + 1))
+            return compares[i];
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (!strcmp(field->key, lists[i] + 1) && type == BSON_TYPE_ARRAY)
+            return lists[i];
+    if (!strcmp(field->key, "exists") && (type == BSON_TYPE_BOOL || type == BSON_TYPE_INT32))
+        return "$exists";
+    if (!strcmp(field->key, "regex") && (type == BSON_TYPE_UTF8 || type == BSON_TYPE_REGEX))
+        return "$regex";
+    return !strcmp(field->key, "elemMatch") && type == BSON_TYPE_DOCUMENT ? "$elemMatch" : NULL;
+}
+
+/* Returns `hint` with a hint if a condition of the guard is a document of operators without their
+ * "$", as {seats: {gt: 0}}. A field of the document whose value is a document gets no hint. */
+static const char *guard_hint(const bson_t *guard, const bson_t *base,
+                              char hint[NEAREST_WORD_HINT_MAX])
 {
     struct fields fields = truce__fields(truce__value_document(guard)), conditions;
     struct nearest_word nearest = {0};
-    char name[40];
+    bson_iter_t iter, found;
 
     while (!nearest.best && truce__fields_next(&fields)) {
-        if (fields.value.type != BSON_TYPE_DOCUMENT)
+        if (fields.value.type != BSON_TYPE_DOCUMENT ||
+            (bson_iter_init(&iter, base) && bson_iter_find_descendant(&iter, fields.key, &found) &&
+             BSON_ITER_HOLDS_DOCUMENT(&found)))
             continue;
         conditions = truce__fields(fields.value);
-        if (!truce__fields_next(&conditions))
-            continue;
-        snprintf(name, sizeof name, "$%s", conditions.key);
-        if (truce__match_is_operator(name))
-            nearest.best = name;
+        while (truce__fields_next(&conditions)) {
+            nearest.best = guard_operator_meant(&conditions);
+            if (!nearest.best)
+                break;
+        }
     }
     return truce__nearest_word_hint(&nearest, hint);
 }
@@ -203,7 +227,7 @@ static truce_status test_guard(const struct entry *entry, const bson_t *guard, b
         status = truce__fail(TRUCE_REFUSED, error, "%s does not match its guard %s%s",
                              truce__entry_show(entry, text, sizeof text),
                              truce__value_show(truce__value_document(guard), shown, sizeof shown),
-                             guard_hint(guard, hint));
+                             guard_hint(guard, &entry->base, hint));
     return status;
 }
 

@@ -97,11 +97,36 @@ static bool has_control(const char *name)
     return false;
 }
 
+/* Writes the name with escapes for control characters, as \u001b, and for bytes that are not UTF-8,
+ * as \xff. */
+static const char *name_show(const char *name, size_t length, char *shown, size_t size)
+{
+    size_t used = 0;
+
+    for (size_t at = 0; at < length && used + 12 < size;) {
+        size_t control = truce__text_control(name + at, length - at), bytes;
+
+        (void)truce__text_code(name + at, length - at, &bytes);
+        if (control)
+            used += (size_t)snprintf(shown + used, size - used, "\\u%04x",
+                                     truce__text_control_code(name + at, control));
+        else if (!bytes)
+            used += (size_t)snprintf(shown + used, size - used, "\\x%02x",
+                                     (unsigned)(unsigned char)name[at]);
+        else
+            used += (size_t)snprintf(shown + used, size - used, "%.*s", (int)bytes, name + at);
+        at += bytes ? bytes : 1;
+    }
+    shown[used] = '\0';
+    return shown;
+}
+
 truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 {
     size_t length = name ? strlen(name) : 0;
     size_t most = length && *name == '@' ? TRUCE_STORED_NAME_MAX : TRUCE_COLLECTION_NAME_MAX;
     const char *wrong = NULL;
+    char shown[2 * TRUCE_COLLECTION_NAME_MAX];
 
     if (!name)
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "the argument \"collection\" is NULL");
@@ -127,10 +152,8 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
     else if (!strncmp(name, "system.", 7))
         wrong = "starts with \"system.\", which is reserved";
     if (wrong)
-        return truce__refuse(
-            CODE_INVALID_NAMESPACE, error, "the collection name \"%.*s\" %s",
-            TRUCE_COLLECTION_NAME_MAX,
-            bson_utf8_validate(name, length, false) && !has_control(name) ? name : "", wrong);
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name \"%s\" %s",
+                             name_show(name, length, shown, sizeof shown), wrong);
     return TRUCE_OK;
 }
 

@@ -448,6 +448,42 @@ TEST(a_salvage_of_a_file_that_is_not_a_store_creates_no_store)
     }
 }
 
+/* Names of operators are also names of fields in ordinary documents. */
+TEST(hints_at_an_operator_only_where_it_fits)
+{
+    static const char *const plain[] = {"{dims: {size: 4}}",   "{kind: {type: 'y', n: 1}}",
+                                        "{pos: {in: 'room'}}", "{n: {all: true}}",
+                                        "{n: {gt: 0, b: 5}}",  "{seats: {gt: 1}}"};
+    char call[200];
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1, n: 0, seats: {gt: 0}}");
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        const struct command *c;
+
+        snprintf(call, sizeof call, "[{update: 's', id: 1, if: %s, with: {$set: {a: 1}}}]",
+                 plain[i]);
+        c = RUN("commit", "apply", call);
+        CHECK(strstr(c->out, "does not match its guard") || strstr(c->err, "its guard"));
+        CHECK(!strstr(c->out, "did you mean") && !strstr(c->err, "did you mean"));
+    }
+    ANSWERS(2, "", "\"$ad\": did you mean \"$add\"?", "aggregate", "s",
+            "[{$project: {a: {$ad: [1, 2]}}}]");
+    ANSWERS(2, "", "\"$conct\": did you mean \"$concat\"?", "aggregate", "s",
+            "[{$project: {a: {$conct: ['a', 'b']}}}]");
+}
+
+TEST(shows_the_refused_name_of_a_collection)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}");
+    ANSWERS(2, "", "the collection name \"a\\u001b[31mb\" has control", "find", "a\x1b[31mb");
+    ANSWERS(2, "", "the collection name \"a\\u202eb\" has control", "find", "a\u202eb");
+    ANSWERS(2, "", "the collection name \"a\\xffb\" is not valid UTF-8", "find",
+            "a\xff"
+            "b");
+}
+
 TEST(refuses_array_filters_for_a_replacement)
 {
     fresh_store();
