@@ -146,7 +146,8 @@ truce_status truce__kv_file_create(const char *path, bson_error_t *error)
         creation_link(file, path);
     else
         status = creation_fail(path, error);
-    /* Closing a descriptor drops the locks (POSIX) of this process on the file. It has none yet. */
+    /* Closing a descriptor drops the locks (POSIX) of this process on the file. It has none yet,
+     * because the caller holds the entry lock, without which no handle opens the file. */
     truce__fork_guard_close(file);
     return status;
 }
