@@ -311,3 +311,44 @@ TEST(a_post_in_a_commit_reads_accounts_and_id_by_one_message)
 {
     everywhere(in_one_message);
 }
+
+/* ---- currencies ------------------------------------------------------------------------------ */
+
+/* Before each find, drops a collection, so that a ledger forgets what it has remembered. */
+static void drop_another(truce_store *store)
+{
+    static _Thread_local bool is_inside;
+    bson_error_t error;
+
+    if (is_inside)
+        return;
+    is_inside = true;
+    (void)!truce_collection_create(store, "another", &error);
+    (void)!truce_collection_drop(store, "another", &error);
+    is_inside = false;
+}
+
+TEST(finds_a_currency_while_another_collection_is_dropped)
+{
+    truce_store *store;
+    truce_ledger *ledger;
+    bson_error_t error = {0};
+    int digits = -1;
+
+    if (server_under_test())
+        return;
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    ledger = book_ledger(store);
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    hooked_make(store, drop_another);
+    store->ops = &hooked_ops;
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce_ledger_digits(ledger, "EUR", &digits, &error), error);
+    CHECK_INT(digits, ==, 2);
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    CHECK_OK(truce_ledger_currency(ledger, "USD", 3, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_ledger_digits(ledger, "GBP", &digits, &error), error);
+    store->ops = plain_ops;
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}

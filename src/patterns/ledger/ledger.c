@@ -562,15 +562,19 @@ static bool ledger_find_digits(const bson_t *currencies, const char *code, int *
     return true;
 }
 
-/* Reads the currencies of the ledger into the handle. */
-static truce_status ledger_load_currencies(truce_ledger *ledger, bson_error_t *error)
+/* Reads the currencies of the ledger into the handle, and looks one of them up. The result is that of
+ * this read, also if another thread makes the handle forget the currencies at the same time. */
+static truce_status ledger_load_currencies(truce_ledger *ledger, const char *code, bool *known,
+                                           int *digits, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, found, currencies;
     truce_status status;
 
+    *known = false;
     BSON_APPEND_UTF8(&filter, "_id", ledger->collection);
     status = truce_find_one(ledger->store, LEDGERS, &filter, NULL, &found, error);
     if (!status && truce__value_subdocument(&found, "currencies", &currencies)) {
+        *known = ledger_find_digits(&currencies, code, digits);
         pthread_mutex_lock(&ledger->mutex);
         bson_destroy(&ledger->currencies);
         bson_copy_to(&currencies, &ledger->currencies);
@@ -592,14 +596,14 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
     *digits = 0;
     if (!status)
         status = ledger_check_code(code, error);
-    for (int attempt = 0; !status && !found && attempt < 2; attempt++) {
-        if (attempt)
-            status = ledger_load_currencies(ledger, error);
+    if (!status) {
         pthread_mutex_lock(&ledger->mutex);
         ledger_follow(ledger);
         found = ledger_find_digits(&ledger->currencies, code, digits);
         pthread_mutex_unlock(&ledger->mutex);
     }
+    if (!status && !found)
+        status = ledger_load_currencies(ledger, code, &found, digits, error);
     if (status || found)
         return status;
     return truce__fail(
@@ -654,10 +658,13 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (!status)
         status = truce_ledger_digits(ledger, code, &there, error);
     if (status == TRUCE_NOT_FOUND) {
+        bool known;
+
         status = ledger_add_currency(ledger, code, digits, error);
         if (!status)
-            status = ledger_load_currencies(ledger, error);
-        if (!status)
+            status = ledger_load_currencies(ledger, code, &known, &there, error);
+        /* The ledger was dropped at the same time. */
+        if (!status && !known)
             status = truce_ledger_digits(ledger, code, &there, error);
     }
     if (!status && there != digits)
