@@ -55,7 +55,11 @@ static char *masked_output(const char *text)
             text += word >= 24 ? word : digits;
             while (to - masked >= 2 && to[-1] == ' ' && to[-2] == ' ')
                 to--;
-            *to++ = '#';
+            /* The milliseconds of a time, which it lacks if they are 0. */
+            if (to - masked >= 3 && to[-1] == '.' && to[-2] == '#' && to[-3] == ':')
+                to--;
+            else
+                *to++ = '#';
         } else {
             *to++ = *text++;
         }
