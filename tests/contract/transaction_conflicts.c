@@ -130,6 +130,10 @@ struct conflict_case {
 #define ELEMENT(seq)                                                                               \
     "{truceSet: 'groups', field: 'members', name: 'name', byElement: true, key: {group: 1}, add: " \
     "{name: 'A'}, seq: " seq "}"
+#define ELEMENT_APPLY(seq)                                                                         \
+    "{truceSet: 'groups', field: 'members', name: 'name', byElement: true, apply: [{key: {group: " \
+    "1}, add: {name: 'A'}, seq: " seq "}, {key: {group: 2}, add: {name: 'B'}, seq: " seq "}]}"
+#define REQUEST "{truceRequest: 'k', name: 'mail', input: {n: 1}}"
 #define CONSUMED(student, seq)                                                                     \
     "{truceSet: 'students', field: 'classes', name: 'name', consumer: 'web', key: "                \
     "{student_id: " student "}, add: {name: 'A'}, seq: " seq "}"
@@ -159,6 +163,13 @@ static const struct conflict_case cases[] = {
     {{"{" SET "'A'}, seq: 1}"}, "{" SET "'B'}, seq: 2}", "{" SET "'C'}, seq: 3}"},
     {{SET_APPLY("1")}, SET_APPLY("2"), SET_APPLY("3")},
     {{ELEMENT("1")}, ELEMENT("2"), ELEMENT("3")},
+    {{ELEMENT_APPLY("1")}, ELEMENT_APPLY("2"), ELEMENT_APPLY("3")},
+    {{"{insert: 'students', documents: [{student_id: 1, classes: ['A']}]}",
+      "{truceSetDefine: 'students', key: 'student_id', field: 'classes', name: 'name'}",
+      "{truceSet: 'students', key: {student_id: 2}, field: 'classes', name: 'name', add: {name: 'A'}, "
+      "seq: 1}"},
+     "{update: 'students', updates: [{q: {}, u: {$push: {classes: 'B'}}}]}",
+     "{" SET "'C'}, seq: 1}"},
     {{CONSUMED("1", "1")}, CONSUMED("2", "2"), CONSUMED("3", "3")},
     {{"{insert: 'c', documents: [{_id: 1, list: [{k: 'A', n: 1}]}]}"}, ITEM, ITEM},
     {{"{truceRevision: 'c', save: {_id: 1, n: 1}}"},
@@ -208,6 +219,7 @@ static const struct conflict_case cases[] = {
     {{MAIL}, HEARTBEAT, "{truceDiscard: 'mail', id: " JOB ", token: $TOKEN, error: 'none'}"},
     {{MAIL}, HEARTBEAT, "{truceSnooze: 'mail', id: " JOB ", token: $TOKEN, delayMS: 60000}"},
     {{MAIL}, SIGNAL("1"), SIGNAL("2")},
+    {{NULL}, REQUEST, REQUEST},
 };
 
 /* Begins a transaction, and fixes its snapshot by a read. */
