@@ -30,7 +30,8 @@
  *
  * Each application is one atomic update whose guard contains these conditions, or a merge inside
  * the store's own write if the store can do that (`rewrites`; models/set_batch.cpp has both). So a
- * crash leaves it done or not done, and repeating it is harmless.
+ * crash leaves it done or not done, and repeating it is harmless. Within a transaction, the first
+ * conflict ends the call, because repeating it cannot succeed (store/repeatable_call.h).
  *
  *     set_operation.c          one operation without the store: checks, keys, entries, ranks, order
  *     set_apply.c              the public calls, and batches
