@@ -448,6 +448,33 @@ TEST(a_salvage_of_a_file_that_is_not_a_store_creates_no_store)
     }
 }
 
+/* Only the server resolves views. */
+TEST(refuses_a_view_as_a_collection)
+{
+    static const char *const databases[] = {"test", "shop"};
+
+    fresh_store();
+    for (int i = 0; i < 2; i++) {
+        const char *database = databases[i];
+#define REFUSES(...)                                                                               \
+    ANSWERS(2, "", "\"w\" is a view, not a collection: ", __VA_ARGS__, "--database", database)
+        ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}", "--database", database);
+        ANSWERS(0, "{\"ok\": 1.0}\n", NULL, "command", "{create: 'w', viewOn: 's', pipeline: []}",
+                "--database", database);
+        REFUSES("find", "w");
+        REFUSES("count", "w");
+        REFUSES("export", "w");
+        REFUSES("aggregate", "w", "[]");
+        REFUSES("insert", "w", "{_id: 1}");
+        REFUSES("update", "w", "{}", "{$set: {a: 1}}", "--upsert");
+        REFUSES("delete", "w", "{}");
+        REFUSES("import", "w", "/dev/null");
+        REFUSES("collections", "create", "w");
+        ANSWERS(0, "{\"_id\": 1}\n", NULL, "find", "s", "--database", database);
+#undef REFUSES
+    }
+}
+
 /* Names of operators are also names of fields in ordinary documents. */
 TEST(hints_at_an_operator_only_where_it_fits)
 {

@@ -25,6 +25,7 @@
 #include "cli/core/slow_option.h"
 #include "cli/core/worker_pool.h"
 #include "store/namespace_map.h"
+#include "truce/command.h"
 
 /* The exit code of a child whose result is CLI_NO and whose store stayed empty. */
 #define NOTHING_CHANGED 101
@@ -147,6 +148,44 @@ int cli_rehearsal_end(struct cli *cli, int code)
     return code;
 }
 
+/* ---- views --------------------------------------------------------------------------------- */
+
+/* Returns whether the file has a view of this name. Returns false if this cannot be found out. */
+static bool open_finds_view(truce_store *store, const char *name)
+{
+    bson_t request = BSON_INITIALIZER, filter, reply;
+    bson_iter_t at, found;
+    bson_error_t ignored;
+    bool is_view;
+
+    BSON_APPEND_INT32(&request, "listCollections", 1);
+    BSON_APPEND_DOCUMENT_BEGIN(&request, "filter", &filter);
+    BSON_APPEND_UTF8(&filter, "name", name);
+    BSON_APPEND_UTF8(&filter, "type", "view");
+    bson_append_document_end(&request, &filter);
+    is_view = !truce_command(store, NULL, &request, &reply, &ignored) &&
+              bson_iter_init(&at, &reply) &&
+              bson_iter_find_descendant(&at, "cursor.firstBatch.0.name", &found);
+    bson_destroy(&request);
+    bson_destroy(&reply);
+    return is_view;
+}
+
+/* Refuses a collection that is a view of the file. The server resolves views, and the store does
+ * not: without this check, a command would find nothing, or create a collection under the view. */
+static int open_refuse_view(const struct cli *cli, truce_store *store)
+{
+    const char *name = cli->arguments[0];
+
+    if (strncmp(cli->command->arguments ? cli->command->arguments : "", "COLLECTION", 10) != 0 ||
+        !cli_store_path(cli->uri) || cli->creates_store || !name || !open_finds_view(store, name))
+        return CLI_DONE;
+    return cli_usage(cli,
+                     "\"%s\" is a view, not a collection: truce serve reads it, and so does "
+                     "truce command '{find: \"%s\"}'",
+                     name, name);
+}
+
 /* ---- the store ----------------------------------------------------------------------------- */
 
 /* Checks that the server can be reached at all. Later calls may wait longer, for example during the
@@ -263,5 +302,5 @@ int cli_store_open(struct cli *cli, enum cli_store_use wanted, truce_store **sto
     /* With CLI_STORE_INPUT, Ctrl-C kills the command and its workers, and the next run resumes. */
     if (!status && use != CLI_STORE_INPUT)
         cli_interrupt_watch(*store);
-    return status ? open_failed(cli, status, &error) : CLI_DONE;
+    return status ? open_failed(cli, status, &error) : open_refuse_view(cli, *store);
 }
