@@ -329,7 +329,10 @@ static truce_status try_read(struct engine *engine, struct kv **kept, bool *wron
         if (!status)
             status = truce__kv_format_check(kv, &fresh, error);
         if (!status && fresh)
-            status = truce__kv_fail_empty(engine->path, error);
+            status = truce__fail(TRUCE_CORRUPT, error,
+                                 "\"%s\" is not a truce store yet: its creation has not ended, "
+                                 "and the next write completes it",
+                                 engine->path);
         if (!status && kept)
             *kept = kv;
         else

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine/storage/file_format.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
 #include "truce/store.h"
@@ -367,6 +368,21 @@ TEST(an_empty_file_becomes_a_store_by_a_writer_only)
     CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, &reading, &store, &error), error);
     CHECK(strstr(error.message, "is not a truce store: it is empty"));
     CHECK(is_alone());
+    make_closed();
+    check_opens(DOCUMENTS / 2);
+}
+
+/* A process was killed before the first commit. */
+TEST(a_reader_reports_an_interrupted_creation)
+{
+    const truce_store_options reading = {.read_only = true};
+    truce_store *store;
+    bson_error_t error = {0};
+
+    new_path();
+    CHECK_OK(truce__kv_file_create(path, &error), error);
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, &reading, &store, &error), error);
+    CHECK(strstr(error.message, "its creation has not ended, and the next write completes it"));
     make_closed();
     check_opens(DOCUMENTS / 2);
 }

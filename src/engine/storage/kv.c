@@ -252,11 +252,6 @@ truce_status truce__kv_open(const char *path, unsigned flags, int64_t busy_timeo
     return TRUCE_OK;
 }
 
-truce_status truce__kv_fail_empty(const char *path, bson_error_t *error)
-{
-    return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty", path);
-}
-
 truce_status truce__kv_kind_check(const char *path, bool logged, bool empty, bson_error_t *error)
 {
     enum kv_kind kind = KV_STORE;
@@ -268,7 +263,8 @@ truce_status truce__kv_kind_check(const char *path, bool logged, bool empty, bso
     if (kind == KV_UNKNOWN && !logged)
         status = truce__kv_fail(kv, SQLITE_NOTADB, "open", error);
     else if (!status && kind == KV_EMPTY && !logged && !empty)
-        status = truce__kv_fail_empty(path, error);
+        status =
+            truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty", path);
     truce__kv_close(kv);
     return status == TRUCE_CORRUPT || status == TRUCE_INVALID ? status : TRUCE_OK;
 }

@@ -284,8 +284,6 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
  * the file may be empty, because the caller makes it a store. Returns TRUCE_OK if the file may be a
  * store or cannot be read. */
 truce_status truce__kv_kind_check(const char *path, bool logged, bool empty, bson_error_t *error);
-/* Fails with CORRUPT, because an empty file is not a store. */
-truce_status truce__kv_fail_empty(const char *path, bson_error_t *error);
 
 /* Finds out whether the file has truce's format. Fails with CORRUPT if it is not a truce store or
  * has another format. Sets `*fresh` if the file is empty. */
