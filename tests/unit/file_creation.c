@@ -329,7 +329,7 @@ TEST(a_file_of_a_creator_that_died_becomes_a_store)
     CHECK(!stat(path, &found) && found.st_size == KV_PAGE_BYTES);
     check_names(2);
     CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, &reading, &store, &error), error);
-    CHECK(strstr(error.message, "it is empty"));
+    CHECK(strstr(error.message, "its creation has not ended"));
     use_store(1);
     check_has(1);
     check_names(2);
