@@ -149,9 +149,10 @@ static const struct cli_command cli_insert = {
     .arguments = "COLLECTION [DOCUMENT...]",
     .summary = "insert documents from the arguments or standard input",
     .help =
-        "A document without _id gets an ObjectId; --json shows the ids (the first 10,000). The\n"
-        "command ends at the first document that cannot be inserted; earlier ones stay. For\n"
-        "large files, use truce import: it is faster, and continues after invalid lines.",
+        "A document without _id gets an ObjectId; --json shows the ids (the first 10,000). If an\n"
+        "argument cannot be read, nothing is inserted. Otherwise, the command ends at the first\n"
+        "document that cannot be inserted; earlier ones stay. For large files, use truce import:\n"
+        "it is faster, and continues after invalid lines.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}' '{_id: 2, name: \"Bob\"}'",
     .options =
         (const struct cli_option[]){
