@@ -805,15 +805,15 @@ static void create_again(const bson_t *event, void *arg)
  * they are copied. */
 TEST(a_bulk_of_copies_does_not_overwrite_those_of_a_source_that_was_created_again)
 {
-    struct created_again race = {.store = open_setting(&settings[0])};
+    struct created_again race = {.store = open_setting(&settings[1])};
     truce_store *store = truce_trace_wrap(
         race.store, &(truce_trace_options){.function = create_again, .arg = &race});
-    truce_sync *sync = rig_sync(store, settings[0].mechanism, 0);
+    truce_sync *sync = rig_sync(store, settings[1].mechanism, 0);
     truce_sync_walk_options repair = {.repair = true};
     truce_sync_report report;
     bson_error_t error = {0};
 
-    race.sync = rig_sync(race.store, settings[0].mechanism, 0);
+    race.sync = rig_sync(race.store, settings[1].mechanism, 0);
     insert_json(store, "users", "{'_id': 'u', 'name': 'John'}");
     insert_json(store, "comments", "{'_id': 'c1', 'user': 'u'}");
     insert_json(store, "comments", "{'_id': 'c2', 'user': 'u'}");
