@@ -22,7 +22,7 @@
 #include "truce/status.h"
 
 /* Raised if a structure below changes. */
-#define BROKER_VERSION 3
+#define BROKER_VERSION 4
 
 /* A URL: SCHEME://USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE&... All strings are decoded. */
 struct broker_address {
@@ -91,6 +91,9 @@ struct broker_open_options {
      * messages before the position count as acknowledged. */
     truce_status (*find_position)(void *arg, const char *stream, int32_t partition, int64_t *next,
                                   bson_error_t *error);
+    /* Returns whether the caller wants to end, so that a call that waits for a reply of the broker
+     * may fail early. NULL means never. */
+    bool (*stop)(void *arg);
     void *arg;
 };
 

@@ -676,6 +676,7 @@ static truce_status consumer_connect(struct consumer *consumer, bson_error_t *er
                                                .store = consumer->store,
                                                .prefetch = (uint32_t)consumer->batch * 2,
                                                .find_position = consumer_find_position,
+                                               .stop = consumer_stops,
                                                .arg = consumer};
     truce_status status =
         consumer->ops->open(&consumer->address, &open_options, &consumer->broker, error);

@@ -240,8 +240,11 @@ static bool publisher_stops(void *arg)
 static truce_status publisher_connect(struct publisher *publisher, bson_error_t *error)
 {
     const truce_publish_options *options = publisher->options;
-    const struct broker_open_options open_options = {
-        .publishes = true, .consumer = options->queue ? options->queue : options->changes};
+    const struct broker_open_options open_options = {.publishes = true,
+                                                     .consumer = options->queue ? options->queue
+                                                                                : options->changes,
+                                                     .stop = publisher_stops,
+                                                     .arg = publisher};
     truce_status status = TRUCE_OK;
 
     if (options->changes && !publisher->changes)

@@ -361,14 +361,6 @@ TEST(bad_messages_are_rejected_with_their_reasons)
     bson_free(store);
 }
 
-/* ---- the end of a topic ---------------------------------------------------------------------- */
-
-static pid_t start_until_empty(const char *store, const char *url, const char *workers)
-{
-    return command_start(TRUCE_CLI, store, "consume", url, "--into", "queue:mail", "--until-empty",
-                         "--workers", workers, NULL);
-}
-
 /* Returns whether the process ends with code 0 within `seconds`. */
 static bool ends_within(pid_t process, int seconds)
 {
@@ -380,6 +372,27 @@ static bool ends_within(pid_t process, int seconds)
         truce__clock_sleep_ms(100);
     }
     return false;
+}
+
+/* Nothing listens at this port, so the client waits for a reply. */
+TEST(ends_soon_after_a_signal_if_no_broker_replies)
+{
+    char *store = kafka_store("unreachable");
+    pid_t consumer = command_start(TRUCE_CLI, store, "consume", "kafka://127.0.0.1:1/mail",
+                                   "--into", "queue:mail", NULL);
+
+    truce__clock_sleep_ms(1500);
+    kill(consumer, SIGTERM);
+    CHECK(ends_within(consumer, 10));
+    bson_free(store);
+}
+
+/* ---- the end of a topic ---------------------------------------------------------------------- */
+
+static pid_t start_until_empty(const char *store, const char *url, const char *workers)
+{
+    return command_start(TRUCE_CLI, store, "consume", url, "--into", "queue:mail", "--until-empty",
+                         "--workers", workers, NULL);
 }
 
 /* Joins the group of the topic. The member takes part in each rebalance, but reads no message, like

@@ -27,9 +27,11 @@
 
 #define KAFKA_PORT       9092
 #define KAFKA_TIMEOUT_MS 15000
-#define KAFKA_FIRST_MS   2000
-#define KAFKA_CHECK_MS   500
-#define KAFKA_REASON     512
+/* How long the two attempts wait to find the topic when a connection is opened. */
+#define KAFKA_FIRST_MS  2000
+#define KAFKA_SECOND_MS 5000
+#define KAFKA_CHECK_MS  500
+#define KAFKA_REASON    512
 /* The calls of `waiting` without an assignment after which a failed connection is an error. */
 #define KAFKA_JOIN_TRIES 4
 
@@ -272,6 +274,11 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
     return good;
 }
 
+static bool kafka_is_stopped(const struct kafka *kafka)
+{
+    return kafka->open_options.stop && kafka->open_options.stop(kafka->open_options.arg);
+}
+
 /* Checks that the topic exists, and sets *partitions to the number of its partitions. Returns
  * NOT_FOUND if it does not exist, INVALID if no topic can have this name, and IO if no server
  * replied within `timeout_ms`. */
@@ -292,7 +299,7 @@ static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, int *
         kafka_call_back(kafka);
         waited_ms += KAFKA_CHECK_MS;
     } while ((code == RD_KAFKA_RESP_ERR__TIMED_OUT || code == RD_KAFKA_RESP_ERR__TRANSPORT) &&
-             !kafka->status && waited_ms < timeout_ms);
+             !kafka->status && waited_ms < timeout_ms && !kafka_is_stopped(kafka));
     *partitions = 0;
     if (!code && found->topic_cnt) {
         code = found->topics[0].err;
@@ -345,10 +352,10 @@ static truce_status kafka_find_topic(struct kafka *kafka, const struct broker_ad
     int partitions;
     truce_status status = kafka_check_topic(kafka, KAFKA_FIRST_MS, &partitions, error);
 
-    if (status != TRUCE_IO)
+    if (status != TRUCE_IO || kafka_is_stopped(kafka))
         return status;
     status = kafka_check_peer(address, error);
-    return status ? status : kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, &partitions, error);
+    return status ? status : kafka_check_topic(kafka, KAFKA_SECOND_MS, &partitions, error);
 }
 
 static truce_status kafka_subscribe(struct kafka *kafka, bson_error_t *error)
