@@ -22,7 +22,7 @@
 #include "truce/status.h"
 
 /* Raised if a structure below changes. */
-#define BROKER_VERSION 4
+#define BROKER_VERSION 5
 
 /* A URL: SCHEME://USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE&... All strings are decoded. */
 struct broker_address {
@@ -111,9 +111,10 @@ struct broker_ops {
     truce_status (*acknowledge)(void *broker, struct broker_message *const *messages, size_t count,
                                 bson_error_t *error);
     /* Finds out how many messages wait in the broker, besides those that it has sent: -1 if the
-     * broker does not know. If the broker divides its messages among consumers, the count is that
-     * of this consumer; with `whole`, it includes those of the others. */
-    truce_status (*waiting)(void *broker, bool whole, int64_t *count, bson_error_t *error);
+     * broker does not know. If the broker divides its messages among consumers, *count is that of
+     * this consumer. If *count is 0 and `others` is not NULL, sets *others to the number of the
+     * messages that wait for other consumers, and otherwise leaves it unchanged. */
+    truce_status (*waiting)(void *broker, int64_t *count, int64_t *others, bson_error_t *error);
     /* Sends a message. */
     truce_status (*publish)(void *broker, const struct broker_post *post, bson_error_t *error);
     /* Waits until the broker has confirmed all messages that were sent. */

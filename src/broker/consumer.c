@@ -753,7 +753,7 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
 
     if (now_ns - consumer->counted_ns >= CONSUMER_COUNT_NS) {
         consumer->counted_ns = now_ns;
-        status = consumer->ops->waiting(consumer->broker, false, &consumer->counts.waiting, error);
+        status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, NULL, error);
     }
     if (!status && consumer_reports(consumer))
         consumer_report(consumer);
@@ -772,23 +772,22 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
 static truce_status consumer_is_empty(struct consumer *consumer, int *idle_ms, bool *empty,
                                       bson_error_t *error)
 {
-    int64_t *own = &consumer->counts.waiting, whole = 0;
-    truce_status status = consumer->ops->waiting(consumer->broker, false, own, error);
+    int64_t *own = &consumer->counts.waiting, others = 0;
+    truce_status status = consumer->ops->waiting(
+        consumer->broker, own, consumer->options->dry_run ? NULL : &others, error);
 
     if (!status && *own < 0) {
         *empty = *idle_ms >= CONSUMER_QUIET_MS;
         return TRUCE_OK;
     }
     *idle_ms = 0;
-    if (!status && !*own && !consumer->options->dry_run)
-        status = consumer->ops->waiting(consumer->broker, true, &whole, error);
-    consumer->others_tries = whole > 0 ? consumer->others_tries + 1 : 0;
+    consumer->others_tries = others ? consumer->others_tries + 1 : 0;
     if (consumer->others_tries == CONSUMER_OTHERS_TRIES)
         consumer_note(consumer,
                       "waiting for other consumers of \"%s\", which have %" PRId64
                       " messages to apply",
-                      consumer->name, whole);
-    *empty = !status && !*own && !whole;
+                      consumer->name, others);
+    *empty = !status && !*own && !others;
     return status;
 }
 

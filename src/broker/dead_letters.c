@@ -138,11 +138,11 @@ static truce_status replay_acknowledge(void *arg, struct broker_message *const *
     return TRUCE_OK;
 }
 
-static truce_status replay_waiting(void *arg, bool whole, int64_t *count, bson_error_t *error)
+static truce_status replay_waiting(void *arg, int64_t *count, int64_t *others, bson_error_t *error)
 {
     const struct replay *replay = arg;
 
-    (void)whole, (void)error;
+    (void)others, (void)error;
     *count = replay->ended ? 0 : 1;
     return TRUCE_OK;
 }

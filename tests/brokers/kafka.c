@@ -518,7 +518,7 @@ TEST(messages_are_counted_while_others_wait_in_the_client)
     REQUIRE(!ops->open(&address, &open_options, &broker, &error));
     for (int i = 0; i < 600 && !message; i++)
         CHECK_OK(ops->receive(broker, 100, &message, &error), error);
-    CHECK_OK(ops->waiting(broker, false, &waiting, &error), error);
+    CHECK_OK(ops->waiting(broker, &waiting, NULL, &error), error);
     CHECK_INT(waiting, ==, 99);
     truce__broker_message_free(message);
     ops->close(broker);

@@ -157,12 +157,12 @@ static truce_status fake_acknowledge(void *broker, struct broker_message *const 
     return status;
 }
 
-static truce_status fake_waiting(void *broker, bool whole, int64_t *count, bson_error_t *error)
+static truce_status fake_waiting(void *broker, int64_t *count, int64_t *others, bson_error_t *error)
 {
     (void)broker;
     *count = fake_broker.uncounted ? -1 : fake_next() ? 1 : 0;
-    if (whole && ++fake_broker.questions && fake_broker.others)
-        *count += fake_broker.others--;
+    if (!*count && others && ++fake_broker.questions && fake_broker.others)
+        *others = fake_broker.others--;
     return fake_call(error);
 }
 

@@ -47,7 +47,7 @@ struct fake_broker {
     int64_t acknowledged[FAKE_PARTITIONS_MAX];
     /* The messages that wait for other members of the group: one less after each question. */
     int64_t others;
-    /* The number of questions about all messages. */
+    /* The number of questions about them. */
     int questions;
     /* The number of waiting messages is unknown. */
     bool uncounted;

@@ -532,14 +532,15 @@ static truce_status amqp_plugin_acknowledge(void *arg, struct broker_message *co
 }
 
 /* Counts the messages of the queue by a passive declaration; -1 for a stream. */
-static truce_status amqp_plugin_waiting(void *arg, bool whole, int64_t *count, bson_error_t *error)
+static truce_status amqp_plugin_waiting(void *arg, int64_t *count, int64_t *others,
+                                        bson_error_t *error)
 {
     struct amqp *amqp = arg;
     amqp_queue_declare_ok_t *declared =
         amqp_queue_declare(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue), 1, 0, 0,
                            0, amqp_empty_table);
 
-    (void)whole; /* All consumers of a queue get the same messages. */
+    (void)others; /* All consumers of a queue get the same messages. */
     if (!declared)
         return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection),
                           "cannot count the messages of the queue", error);

@@ -149,6 +149,12 @@ static void kafka_drop_assigned(struct kafka *kafka)
     kafka->assigned = kafka->acknowledged = NULL;
 }
 
+/* Returns where a partition without a stored position is read. */
+static int64_t kafka_begin(const struct kafka *kafka)
+{
+    return kafka->latest ? RD_KAFKA_OFFSET_END : RD_KAFKA_OFFSET_BEGINNING;
+}
+
 /* Assigns the partitions, each from its stored position or from the configured begin, and commits
  * the stored positions to Kafka. If a lookup fails, notes the error and assigns nothing. */
 static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *partitions)
@@ -164,9 +170,7 @@ static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *p
 
         if (status)
             kafka_note(kafka, status, error.message);
-        at->offset = next >= 0       ? next
-                     : kafka->latest ? RD_KAFKA_OFFSET_END
-                                     : RD_KAFKA_OFFSET_BEGINNING;
+        at->offset = next >= 0 ? next : kafka_begin(kafka);
         if (next >= 0)
             rd_kafka_topic_partition_list_add(known, at->topic, at->partition)->offset = next;
     }
@@ -635,18 +639,19 @@ static truce_status kafka_find_others(struct kafka *kafka, rd_kafka_topic_partit
         if (next > at->offset)
             at->offset = next;
         if (at->offset < 0)
-            at->offset = kafka->latest ? RD_KAFKA_OFFSET_END : RD_KAFKA_OFFSET_BEGINNING;
+            at->offset = kafka_begin(kafka);
     }
     return status;
 }
 
-/* Adds to *count the messages of the partitions that other members of the group read. */
-static truce_status kafka_add_others(struct kafka *kafka, int partitions, int64_t *count,
-                                     bson_error_t *error)
+/* Counts the messages of the partitions that other members of the group read. */
+static truce_status kafka_count_others(struct kafka *kafka, int partitions, int64_t *count,
+                                       bson_error_t *error)
 {
     rd_kafka_topic_partition_list_t *others = rd_kafka_topic_partition_list_new(8);
     truce_status status = TRUCE_OK;
 
+    *count = 0;
     for (int i = 0; i < partitions; i++)
         if (!rd_kafka_topic_partition_list_find(kafka->assigned, kafka->topic, i))
             rd_kafka_topic_partition_list_add(others, kafka->topic, i);
@@ -658,10 +663,11 @@ static truce_status kafka_add_others(struct kafka *kafka, int partitions, int64_
     return status;
 }
 
-/* Counts the messages after the positions of the assigned partitions, or of all partitions. Before
- * an assignment, the count is 1, so that no caller takes the topic for empty. Commits the next
- * offsets to Kafka first, except in a dry run. */
-static truce_status kafka_plugin_waiting(void *arg, bool whole, int64_t *count, bson_error_t *error)
+/* Counts the messages after the positions of the assigned partitions, and of the others. Before an
+ * assignment, the count is 1, so that no caller takes the topic for empty. Commits the next offsets
+ * to Kafka first, except in a dry run. */
+static truce_status kafka_plugin_waiting(void *arg, int64_t *count, int64_t *others,
+                                         bson_error_t *error)
 {
     struct kafka *kafka = arg;
     int partitions;
@@ -682,7 +688,8 @@ static truce_status kafka_plugin_waiting(void *arg, bool whole, int64_t *count, 
         kafka_commit_ends(kafka);
     for (int i = 0; i < kafka->assigned->cnt && !status; i++)
         status = kafka_add_waiting(kafka, &kafka->assigned->elems[i], count, error);
-    return status || !whole ? status : kafka_add_others(kafka, partitions, count, error);
+    return status || *count || !others ? status
+                                       : kafka_count_others(kafka, partitions, others, error);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */
