@@ -377,9 +377,6 @@ static void salvage_end_table(struct salvage *salvage, const struct salvage_tabl
 
 /* The maximum depth of a tree, and the maximum number of parents that are followed. */
 #define DEPTH_MAX 20
-/* Offsets in the header of the file: the number of pages, and the first page of the free list. */
-#define OFFSET_PAGES 28
-#define OFFSET_FREE  32
 /* The number of examined pages between two reports of the progress. */
 #define PROGRESS_EACH 256
 
@@ -721,17 +718,15 @@ static bool note_free(struct salvage *salvage, uint32_t next)
 
 static void salvage_read_header(struct salvage *salvage)
 {
-    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
-    uint32_t pages;
+    struct page_recovery_header header;
 
     salvage->end = salvage->recovery.pages;
-    if (truce__page_recovery_read(&salvage->recovery, 1, bytes) != PAGE_RECOVERY_SOUND)
+    if (!truce__page_recovery_header(&salvage->recovery, &header))
         return;
-    salvage->free_is_known = note_free(salvage, salvage_number_at(bytes + OFFSET_FREE));
-    pages = salvage_number_at(bytes + OFFSET_PAGES);
-    salvage->header_pages = pages;
-    if (pages && pages < salvage->end)
-        salvage->end = pages;
+    salvage->free_is_known = note_free(salvage, header.free);
+    salvage->header_pages = header.pages;
+    if (header.pages && header.pages < salvage->end)
+        salvage->end = header.pages;
 }
 
 /* ---- pages that no table has reached --------------------------------------------------------- */

@@ -91,25 +91,17 @@ static void show_report(const struct cli *cli, const truce_salvage_report *repor
         cli_note(cli, "the documents of the collections salvaged_N belong to unknown collections");
 }
 
-/* The offset of the number of pages in the header of the file. */
-#define HEADER_PAGES 28
-
 /* Prints a note if the header counts more pages than the file and its log have. */
 static void salvage_note_cut(const struct cli *cli, const struct page_recovery *recovery,
                              const char *from)
 {
-    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
-    uint32_t pages = 0;
+    struct page_recovery_header header;
 
-    if (truce__page_recovery_read(recovery, 1, bytes) != PAGE_RECOVERY_SOUND)
-        return;
-    for (int i = 0; i < 4; i++)
-        pages = pages << 8 | bytes[HEADER_PAGES + i];
-    if (pages > recovery->pages)
+    if (truce__page_recovery_header(recovery, &header) && header.pages > recovery->pages)
         cli_note(cli,
                  "\"%s\" was cut: it has %" PRIu32 " of the %" PRIu32
                  " pages that its header counts",
-                 from, recovery->pages, pages);
+                 from, recovery->pages, header.pages);
 }
 
 /* Refuses a file of which nothing can be salvaged, before TO is created. */

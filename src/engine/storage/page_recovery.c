@@ -31,6 +31,9 @@
 #define LOG_HEADER   32
 #define FRAME_HEADER 24
 #define FRAME        (FRAME_HEADER + PAGE_RECOVERY_PAGE_BYTES)
+/* Offsets in the header of the file. */
+#define HEADER_PAGES 28
+#define HEADER_FREE  32
 /* The first four bytes of SQLite's log, without the bit that gives the byte order of its
  * checksums. */
 #define LOG_MAGIC 0x377f0682u
@@ -342,6 +345,18 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
     if (page == 1)
         (void)truce__kv_magic_show(bytes);
     return sound ? PAGE_RECOVERY_SOUND : PAGE_RECOVERY_DOUBTFUL;
+}
+
+bool truce__page_recovery_header(const struct page_recovery *recovery,
+                                 struct page_recovery_header *header)
+{
+    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
+
+    if (truce__page_recovery_read(recovery, 1, bytes) != PAGE_RECOVERY_SOUND)
+        return false;
+    header->pages = page_number_at(bytes + HEADER_PAGES);
+    header->free = page_number_at(bytes + HEADER_FREE);
+    return true;
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */

@@ -58,6 +58,18 @@ void truce__page_recovery_close(struct page_recovery *recovery);
  * a store. Otherwise, nothing can be read from the file. */
 bool truce__page_recovery_finds_store(const struct page_recovery *recovery);
 
+/* The numbers in the header of the file. */
+struct page_recovery_header {
+    /* The number of pages of the file. */
+    uint32_t pages;
+    /* The first page of the list of free pages, or 0. */
+    uint32_t free;
+};
+
+/* Reads the header, which is in page 1. Returns false if the page is damaged. */
+bool truce__page_recovery_header(const struct page_recovery *recovery,
+                                 struct page_recovery_header *header);
+
 /* Reads the best version of a page: from the log, otherwise from the file. Returns its state.
  * Numbers of pages begin at 1. */
 enum page_recovery_state truce__page_recovery_read(const struct page_recovery *recovery,
