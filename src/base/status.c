@@ -87,32 +87,32 @@ truce_status truce__status_of_code(uint32_t code)
     }
 }
 
-/* Writes the escape of the first character to `escape`, or "" if it needs none. Returns the number
- * of bytes of the character. */
-static size_t message_escape(const char *text, size_t length, char escape[12])
+size_t truce__message_escape(const char *text, size_t length, char escape[MESSAGE_ESCAPE_MAX])
 {
     size_t size;
     uint32_t code = truce__text_code(text, length, &size);
 
     escape[0] = '\0';
     if (!size) {
-        snprintf(escape, 12, "\\x%02x", (unsigned)(uint8_t)*text);
+        snprintf(escape, MESSAGE_ESCAPE_MAX, "\\x%02x", (unsigned)(uint8_t)*text);
         return 1;
     }
-    if (code != '\n' && (truce__code_controls(code) || truce__code_hides(code)))
-        snprintf(escape, 12, code > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)code);
+    if (truce__code_controls(code) || truce__code_hides(code))
+        snprintf(escape, MESSAGE_ESCAPE_MAX, code > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)code);
     return size;
 }
 
 void truce__message_clean(char *message, size_t room)
 {
     size_t length = strlen(message), used = 0;
-    char *clean = NULL, escape[12];
+    char *clean = NULL, escape[MESSAGE_ESCAPE_MAX];
 
     for (size_t at = 0, size; at < length; at += size) {
         size_t added;
 
-        size = message_escape(message + at, length - at, escape);
+        size = truce__message_escape(message + at, length - at, escape);
+        if (message[at] == '\n')
+            escape[0] = '\0';
         if (*escape && !clean) {
             clean = bson_malloc(room);
             memcpy(clean, message, at);

@@ -9,8 +9,14 @@
 enum { TRUCE_CODES(TRUCE_CODE) };
 #undef TRUCE_CODE
 
-/* Cleans a message of `room` bytes. Replaces every character that a terminal obeys or a reader
- * cannot see by its escape (\u00a0), and every byte that is not UTF-8 by \xff. Keeps new lines.
+#define MESSAGE_ESCAPE_MAX 12
+
+/* Writes the escape of the first character to `escape`, or "" if it needs none. A character that a
+ * terminal obeys or a reader cannot see is shown as \u00a0, a byte that is not UTF-8 as \xff. Returns
+ * the number of bytes of the character. */
+size_t truce__message_escape(const char *text, size_t length, char escape[MESSAGE_ESCAPE_MAX]);
+
+/* Cleans a message of `room` bytes. Replaces characters and bytes by their escapes, except new lines.
  * truce__fail and truce__refuse call it, so every message that quotes input is clean. */
 void truce__message_clean(char *message, size_t room);
 

@@ -97,25 +97,17 @@ static bool has_control(const char *name)
     return false;
 }
 
-/* Writes the name with escapes for control characters, as \u001b, and for bytes that are not UTF-8,
- * as \xff. */
+/* Writes the name with escapes, also for new lines, which a message keeps. */
 static const char *name_show(const char *name, size_t length, char *shown, size_t size)
 {
-    size_t used = 0;
+    char escape[MESSAGE_ESCAPE_MAX];
+    size_t used = 0, bytes;
 
-    for (size_t at = 0; at < length && used + 12 < size;) {
-        size_t control = truce__text_control(name + at, length - at), bytes;
-
-        (void)truce__text_code(name + at, length - at, &bytes);
-        if (control)
-            used += (size_t)snprintf(shown + used, size - used, "\\u%04x",
-                                     truce__text_control_code(name + at, control));
-        else if (!bytes)
-            used += (size_t)snprintf(shown + used, size - used, "\\x%02x",
-                                     (unsigned)(unsigned char)name[at]);
-        else
-            used += (size_t)snprintf(shown + used, size - used, "%.*s", (int)bytes, name + at);
-        at += bytes ? bytes : 1;
+    for (size_t at = 0; at < length && used + MESSAGE_ESCAPE_MAX < size; at += bytes) {
+        bytes = truce__message_escape(name + at, length - at, escape);
+        used += (size_t)snprintf(shown + used, size - used, "%.*s",
+                                 *escape ? MESSAGE_ESCAPE_MAX : (int)bytes,
+                                 *escape ? escape : name + at);
     }
     shown[used] = '\0';
     return shown;
