@@ -168,25 +168,35 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
     return status;
 }
 
-/* Returns the operator that the field of a condition probably means without its "$", or NULL. The
- * names of other operators, such as size and type, are also names of usual fields. */
+/* The operators that a field of a condition probably means without its "$", each with the types of
+ * its operand; 0 means any. The names of others, such as size and type, are names of usual fields. */
+static const struct {
+    const char *name;
+    uint8_t types[2];
+} guard_operators[] = {
+    {"$gt", {0}},
+    {"$gte", {0}},
+    {"$lt", {0}},
+    {"$lte", {0}},
+    {"$ne", {0}},
+    {"$in", {BSON_TYPE_ARRAY}},
+    {"$nin", {BSON_TYPE_ARRAY}},
+    {"$exists", {BSON_TYPE_BOOL, BSON_TYPE_INT32}},
+    {"$regex", {BSON_TYPE_UTF8, BSON_TYPE_REGEX}},
+    {"$elemMatch", {BSON_TYPE_DOCUMENT}},
+};
+
+/* Returns the operator that the field of a condition probably means without its "$", or NULL. */
 static const char *guard_operator_meant(const struct fields *field)
 {
-    static const char *const compares[] = {"$gt", "$gte", "$lt", "$lte", "$ne"}, *const lists[] = {
-                                                                                     "$in", "$nin"};
-    uint8_t type = field->value.type;
+    for (size_t i = 0; i < sizeof guard_operators / sizeof *guard_operators; i++) {
+        const uint8_t *types = guard_operators[i].types;
 
-    for (size_t i = 0; i < sizeof compares / sizeof *compares; i++)
-        if (!strcmp(field->key, compares[i] + 1))
-            return compares[i];
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (!strcmp(field->key, lists[i] + 1) && type == BSON_TYPE_ARRAY)
-            return lists[i];
-    if (!strcmp(field->key, "exists") && (type == BSON_TYPE_BOOL || type == BSON_TYPE_INT32))
-        return "$exists";
-    if (!strcmp(field->key, "regex") && (type == BSON_TYPE_UTF8 || type == BSON_TYPE_REGEX))
-        return "$regex";
-    return !strcmp(field->key, "elemMatch") && type == BSON_TYPE_DOCUMENT ? "$elemMatch" : NULL;
+        if (!strcmp(field->key, guard_operators[i].name + 1) &&
+            (!types[0] || field->value.type == types[0] || field->value.type == types[1]))
+            return guard_operators[i].name;
+    }
+    return NULL;
 }
 
 /* Returns `hint` with a hint if a condition of the guard is a document of operators without their
