@@ -836,18 +836,19 @@ static int row_run_for(struct cli *cli, const struct cli_row *row, const bson_t 
 
 int cli_row_run_with(struct cli *cli, const struct cli_row *row, const bson_t *more)
 {
-    int repeated = row_repeated(cli), i = repeated, worst = CLI_DONE;
+    int first = row_repeated(cli), worst = CLI_DONE;
+    int last = first >= 0 && cli->count > first ? cli->count - 1 : first;
 
-    /* If one of several values cannot be read, none is used. */
-    for (int each = repeated; repeated >= 0 && each + 1 < cli->count && !worst;)
-        worst = row_run_for(cli, row, more, ++each, false);
+    /* If one of several values cannot be read, none is used. The run of the first one reads it. */
+    for (int i = first + 1; i <= last && !worst; i++)
+        worst = row_run_for(cli, row, more, i, false);
     if (worst)
         return worst;
-    do {
+    for (int i = first; i <= last && worst <= CLI_NO; i++) {
         int code = row_run_for(cli, row, more, i, true);
 
         worst = code > worst ? code : worst;
-    } while (repeated >= 0 && ++i < cli->count && worst <= CLI_NO);
+    }
     return worst;
 }
 
