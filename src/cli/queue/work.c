@@ -775,21 +775,17 @@ static void *work_on(void *arg)
     return NULL;
 }
 
-/* Notes the running jobs of a queue whose lease is over by the clock. A worker that ends with the
+/* Notes the running jobs of a queue whose lease has expired by the clock. A worker that ends with the
  * queue has not observed their leases, so it cannot release them. */
 static void work_note_overdue(const struct work *work, const char *queue)
 {
-    bson_t *filter =
-        BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue", BCON_UTF8(queue),
-                 "undone.at", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     int64_t count = 0;
 
-    if (!truce_count(work->cli->store, QUEUE, filter, NULL, &count, NULL) && count)
+    if (!truce__queue_count_overdue(work->cli->store, queue, &count, NULL) && count)
         cli_note(work->cli,
                  "%s of the queue \"%s\" %s still running after the end of the lease: run a worker "
                  "without --drain, or truce sweep twice, a lease apart",
                  PLURAL(count, "job", "jobs"), queue, count == 1 ? "is" : "are");
-    bson_destroy(filter);
 }
 
 /* Runs each worker in a thread, the first one in this thread. Returns the exit code. */

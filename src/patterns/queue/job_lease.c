@@ -224,6 +224,18 @@ void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter)
                 BCON_DATE_TIME(now_ms + lease_ms), "}", "}", "]");
 }
 
+truce_status truce__queue_count_overdue(truce_store *store, const char *queue, int64_t *count,
+                                        bson_error_t *error)
+{
+    bson_t *filter =
+        BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue", BCON_UTF8(queue),
+                 "undone.at", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_status status = truce_count(store, QUEUE, filter, NULL, count, error);
+
+    bson_destroy(filter);
+    return status;
+}
+
 /* Reads the first leases of a queue that end after `from_ms` and until `to_ms`: {_id, lease,
  * undone}. Leases that end in the same millisecond come together. The caller destroys each and
  * frees the list. */

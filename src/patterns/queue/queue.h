@@ -387,6 +387,9 @@ truce_status truce__queue_lease_observe(truce_store *store, const bson_t *job, b
 /* Appends the filter of the running jobs, of all queues, whose leases are watched. `lease_ms` is
  * the length of a lease. */
 void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter);
+/* Counts the running jobs of a queue whose leases have expired by the wall clock. */
+truce_status truce__queue_count_overdue(truce_store *store, const char *queue, int64_t *count,
+                                        bson_error_t *error);
 
 /* ---- queue_add.c ----------------------------------------------------------------------------- */
 
