@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Returns the user that a server runs as: for root, the user of the package, or `nobody`. NULL means
- * the current user. */
+/* Finds the user as whom a server runs. Root starts it as the user `name`, or as `nobody` if that does
+ * not exist. Any other user starts it as itself: returns NULL. */
 static const struct passwd *find_user(const char *name)
 {
     const struct passwd *user;
