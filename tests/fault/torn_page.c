@@ -93,6 +93,12 @@ static bool make(void)
     return true;
 }
 
+static void release(void)
+{
+    image_release(&file);
+    image_release(&logged);
+}
+
 /* The file with one page torn, and its log. */
 static void tear(uint32_t page, struct random *random)
 {
@@ -178,6 +184,7 @@ TEST(a_torn_page_is_damage_only_if_the_log_does_not_have_it)
     }
     CHECK_INT(covered, >, 5);
     CHECK_INT(lost, >, 5);
+    release();
 }
 
 TEST(reads_a_torn_page_from_the_log)
@@ -205,4 +212,5 @@ TEST(reads_a_torn_page_from_the_log)
         }
     }
     CHECK_INT(last, >, 0);
+    release();
 }
