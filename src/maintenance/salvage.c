@@ -94,6 +94,8 @@ struct salvage {
     /* The number of pages that the header counts, or 0 if it cannot be read. A file that was cut
      * has fewer pages. */
     uint32_t header_pages;
+    /* The number of whole pages in the file, without the log. */
+    uint32_t file_pages;
     /* The number of gaps because of such pages. */
     uint32_t cut_gaps;
     struct salvage_batch batch;
@@ -608,7 +610,8 @@ static void note_hints(struct salvage *salvage, const struct salvage_table *tabl
     if (table == &salvage->schema || table == &salvage->catalog)
         return;
     for (uint32_t i = 0; i <= page->count; i++) {
-        if (truce__page_recovery_child(&salvage->recovery, page, i, &child, &row))
+        if (truce__page_recovery_child(&salvage->recovery, page, i, &child, &row) &&
+            child <= salvage->recovery.pages)
             salvage->hints[child] = (uint32_t)(table - salvage->tables) + 1;
     }
 }
@@ -637,6 +640,13 @@ static void walk_children(struct salvage *salvage, struct salvage_table *table,
     }
 }
 
+/* Returns whether the header counts the page, but neither the file nor its log has it. */
+static bool is_cut_off(const struct salvage *salvage, uint32_t page)
+{
+    return page > salvage->file_pages && page <= salvage->header_pages &&
+           (page > salvage->recovery.pages || !salvage->recovery.frames[page]);
+}
+
 /* Walks the pages below a page, with rows above `above` and up to `to`. Records a gap if the page
  * cannot be used. */
 static void salvage_walk(struct salvage *salvage, struct salvage_table *table, uint32_t number,
@@ -658,7 +668,7 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
         walk_children(salvage, table, &page, above, to, depth);
     } else {
         add_gap(salvage, table, above, to);
-        salvage->cut_gaps += number > salvage->recovery.pages && number <= salvage->header_pages;
+        salvage->cut_gaps += is_cut_off(salvage, number);
         if (page.kind == PAGE_RECOVERY_INNER)
             note_hints(salvage, table, &page);
     }
@@ -681,7 +691,8 @@ static void note_parents(struct salvage *salvage)
             salvage->recovery.marks[number] & PAGE_RECOVERY_FREE)
             continue;
         for (uint32_t i = 0; i <= page.count; i++) {
-            if (truce__page_recovery_child(&salvage->recovery, &page, i, &child, &row))
+            if (truce__page_recovery_child(&salvage->recovery, &page, i, &child, &row) &&
+                child <= salvage->recovery.pages)
                 salvage->parents[child] = number;
         }
     }
@@ -719,12 +730,15 @@ static bool note_free(struct salvage *salvage, uint32_t next)
 static void salvage_read_header(struct salvage *salvage)
 {
     struct page_recovery_header header;
+    struct stat file;
 
     salvage->end = salvage->recovery.pages;
-    if (!truce__page_recovery_header(&salvage->recovery, &header))
+    if (fstat(salvage->recovery.file, &file) ||
+        !truce__page_recovery_header(&salvage->recovery, &header))
         return;
     salvage->free_is_known = note_free(salvage, header.free);
     salvage->header_pages = header.pages;
+    salvage->file_pages = (uint32_t)(file.st_size / PAGE_RECOVERY_PAGE_BYTES);
     if (header.pages && header.pages < salvage->end)
         salvage->end = header.pages;
 }
@@ -866,20 +880,16 @@ static void salvage_take_all(struct salvage *salvage)
     salvage_flush(salvage);
 }
 
-/* Returns the number of pages that the header counts, that are in neither the file nor its log, and
- * that no gap represents. */
+/* Returns the number of pages that were cut off and that no gap represents. */
 static int64_t count_cut_pages(const struct salvage *salvage)
 {
     const struct page_recovery *recovery = &salvage->recovery;
     int64_t cut = -(int64_t)salvage->cut_gaps;
-    struct stat file;
 
-    if (fstat(recovery->file, &file))
-        return 0;
-    for (int64_t page = file.st_size / PAGE_RECOVERY_PAGE_BYTES + 1; page <= salvage->header_pages;
-         page++)
-        cut += page > recovery->pages ||
-               (!recovery->frames[page] && !(recovery->marks[page] & PAGE_RECOVERY_FREE));
+    for (uint32_t page = salvage->file_pages + 1; page <= recovery->pages; page++)
+        cut += is_cut_off(salvage, page) && !(recovery->marks[page] & PAGE_RECOVERY_FREE);
+    if (salvage->header_pages > recovery->pages)
+        cut += salvage->header_pages - recovery->pages;
     return cut > 0 ? cut : 0;
 }
 

@@ -591,6 +591,51 @@ TEST(one_lost_page_costs_only_its_own_documents)
     image_release(&sound);
 }
 
+/* Makes a file in which each collection has pages among those of the others: the pages of a
+ * collection that was dropped are used again. */
+static bool make_mixed(void)
+{
+    enum { STEP = 10 };
+    truce_store *store;
+    bson_error_t error;
+
+    new_path();
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    insert_all(store, 1, 0, 150);
+    for (int id = 0; id < 1000; id += STEP) {
+        if (id == 600)
+            CHECK_OK(truce_collection_drop(store, "two", &error), error);
+        insert_all(store, 0, id, id + STEP);
+        insert_all(store, 2, id, id + STEP);
+    }
+    truce_store_close(store);
+    return image_read(&sound, path);
+}
+
+/* The pages after the end of a file that was cut are lost as any other page is. Pages that follow
+ * them in the order of the rows keep their collection. */
+TEST(a_cut_costs_only_the_documents_of_its_pages)
+{
+    enum { ON_A_PAGE = 40, CUT_PAGES = 10 };
+
+    REQUIRE(make_mixed());
+    for (size_t part = 0; part < KV_PAGE_BYTES; part += KV_PAGE_BYTES / 2) {
+        struct image image = image_copy(&sound);
+
+        image.size -= CUT_PAGES * KV_PAGE_BYTES - part;
+        CHECK(image_write(&image, path));
+        image_release(&image);
+        salvage();
+        CHECK_INT(check_right(0) + check_right(2), >=, 2000 - CUT_PAGES * ON_A_PAGE);
+        CHECK_INT(report.strays + report.doubtful, ==, 0);
+        CHECK_INT(report.lost_pages, ==, CUT_PAGES);
+        CHECK(!report.complete);
+        truce_store_close(saved);
+    }
+    image_release(&sound);
+}
+
 /* ---- any bytes ------------------------------------------------------------------------------- */
 
 static void damage_pages(bool sealed)

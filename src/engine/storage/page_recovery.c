@@ -497,7 +497,7 @@ bool truce__page_recovery_child(const struct page_recovery *recovery,
     if (i == page->count) {
         *child = entry_number_at(page->bytes + page->start + POSITION_LAST);
         *row = INT64_MAX;
-        return *child > 1 && *child <= recovery->pages;
+        return *child > 1;
     }
     at = entry_position_of(page, i);
     *child = entry_number_at(page->bytes + at);
@@ -505,7 +505,7 @@ bool truce__page_recovery_child(const struct page_recovery *recovery,
     if (!read_varint(page->bytes, recovery->usable, &at, &key))
         return false;
     *row = (int64_t)key;
-    return *child > 1 && *child <= recovery->pages;
+    return *child > 1;
 }
 
 bool truce__page_recovery_row(const struct page_recovery *recovery,

@@ -103,7 +103,7 @@ void truce__page_recovery_page(const struct page_recovery *recovery, uint32_t nu
                                struct page_recovery_page *page);
 
 /* Reads entry `i` of an inner page. The last one, i == count, has the row INT64_MAX. Returns false
- * if the entry is not valid. */
+ * if the entry is not valid. If the file was cut, the child may be a page after its end. */
 bool truce__page_recovery_child(const struct page_recovery *recovery,
                                 const struct page_recovery_page *page, uint32_t i, uint32_t *child,
                                 int64_t *row);
