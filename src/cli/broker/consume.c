@@ -259,7 +259,10 @@ static int consume_run(struct cli *cli)
     if (status)
         return cli_error(cli, NULL, status, &error);
     if (consume_options_read(cli, &consume.call) &&
-        cli_duration(cli, "report", 1000, CONSUME_DAY_MS, 0, &report_ms)) {
+        cli_duration(cli, "report", 1000, CONSUME_DAY_MS, 0, &report_ms))
+        code = cli_store_open(
+            cli, consume.call.options.dry_run ? CLI_STORE_DRY_RUN : CLI_STORE_WRITE, &cli->store);
+    if (!code) {
         consume.report_ns = report_ms * INT64_C(1000000);
         consume.metrics =
             consume.call.options.dry_run || cli->rehearsal ? NULL : cli_text(cli, "metrics");
@@ -343,7 +346,8 @@ static const struct cli_command cli_consume = {
             {0}},
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce consume amqp://localhost/enrolments --into set:students.classes --replay",
-    .store = CLI_STORE_WRITE,
+    /* The command opens the store itself: a dry run creates none. */
+    .store = CLI_STORE_NONE,
     .run = consume_run,
 };
 

@@ -68,6 +68,8 @@ enum cli_store_use {
     CLI_STORE_UPSERT,
     /* As CLI_STORE_WRITE, for a command that has already read its input. */
     CLI_STORE_INPUT,
+    /* As CLI_STORE_READ. If the file does not exist, an empty store in memory takes its place. */
+    CLI_STORE_DRY_RUN,
 };
 
 struct cli;

@@ -79,22 +79,29 @@ static void copy_out(int from, FILE *to)
     fflush(to);
 }
 
+/* Opens an empty store in memory in the place of the file. Returns CLI_DONE, or an exit code after
+ * printing the error. */
+static int open_in_memory(const struct cli *cli, truce_store **store)
+{
+    bson_error_t error;
+    truce_status status = truce_store_open(
+        "memory:", &(truce_store_options){.database = cli->database}, store, &error);
+
+    return status ? open_failed(cli, status, &error) : CLI_DONE;
+}
+
 /* Turns this process, the child, into the rehearsal. Returns CLI_DONE, or an exit code after
  * printing the error. */
 static int become_rehearsal(struct cli *cli, int out, int err, truce_store **store)
 {
-    bson_error_t error;
-    truce_status status;
-
     cli->rehearsal = true;
     if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
         return CLI_FAILED;
-    status = truce_store_open("memory:", &(truce_store_options){.database = cli->database}, store,
-                              &error);
-    return status ? open_failed(cli, status, &error) : CLI_DONE;
+    return open_in_memory(cli, store);
 }
 
-/* Waits for the child. If its output is final, prints it, without the results of a refused call, sets *done, and returns the exit code. */
+/* Waits for the child. If its output is final, prints it, sets *done, and returns the exit code. The
+ * results of a refused call are not printed. */
 static int open_take_answer(pid_t child, int out, int err, bool *done)
 {
     int state = 0;
@@ -262,9 +269,9 @@ int cli_store_open(struct cli *cli, enum cli_store_use wanted, truce_store **sto
     const truce_store_hooks hooks = cli_slow_hooks(cli);
     truce_store_options options = {
         .hooks = &hooks,
-        .read_only = use == CLI_STORE_READ ||
+        .read_only = use == CLI_STORE_READ || use == CLI_STORE_DRY_RUN ||
                      (use == CLI_STORE_MAY_CHANGE && cli->uri && open_is_protected(cli)),
-        .must_exist = use != CLI_STORE_WRITE && use != CLI_STORE_INPUT,
+        .must_exist = use != CLI_STORE_WRITE && use != CLI_STORE_INPUT && use != CLI_STORE_DRY_RUN,
         .deadline_ms = cli->deadline_ms,
         .database = cli->database,
     };
@@ -290,6 +297,8 @@ int cli_store_open(struct cli *cli, enum cli_store_use wanted, truce_store **sto
                          stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT;
     if (cli->creates_store && use == CLI_STORE_WRITE)
         code = open_rehearse(cli, store, &done);
+    else if (cli->creates_store && use == CLI_STORE_DRY_RUN)
+        code = open_in_memory(cli, store);
     if (done || code || *store)
         return code;
     before = truce_deadline_begin(cli->deadline_ms);
