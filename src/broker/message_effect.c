@@ -10,6 +10,7 @@
 
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "broker/message_template.h"
 #include "bson/number.h"
 #include "bson/value.h"
@@ -165,6 +166,18 @@ static const struct effect_verb_row {
     {"post", "post", {"id", "$body.id", "with", "$body.entries", NULL}, NULL},
 };
 
+static truce_status effect_refuse_field(const char *key, const char *const *allowed,
+                                        bson_error_t *error)
+{
+    struct nearest_word nearest = {.word = key};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (int i = 1; allowed[i]; i++)
+        truce__nearest_word_offer(&nearest, allowed[i]);
+    return truce__fail(TRUCE_INVALID, error, "unknown field '%.80s' of a change of '%s'%s", key,
+                       allowed[0], truce__nearest_word_hint(&nearest, hint));
+}
+
 static truce_status effect_check_fields(const bson_t *change, const char *const *allowed,
                                         bson_error_t *error)
 {
@@ -177,10 +190,45 @@ static truce_status effect_check_fields(const bson_t *change, const char *const 
         while (allowed[i] && strcmp(allowed[i], bson_iter_key(&at)) != 0)
             i++;
         if (!allowed[i])
-            return truce__fail(TRUCE_INVALID, error, "unknown field '%.80s' of a change of '%s'",
-                               bson_iter_key(&at), allowed[0]);
+            return effect_refuse_field(bson_iter_key(&at), allowed, error);
     }
     return TRUCE_OK;
+}
+
+/* Checks the names of the fields of a change in a mapping. The values are those of messages, which
+ * are checked later. The change may also be {$expr: ...} or {$literal: ...}. */
+static truce_status effect_check_names(int number, const bson_t *change, bson_error_t *error)
+{
+    bson_iter_t first;
+    const char *verb =
+        bson_iter_init(&first, change) && bson_iter_next(&first) ? bson_iter_key(&first) : "";
+
+    if (*verb == '$' && !bson_iter_next(&first))
+        return TRUCE_OK;
+    for (size_t i = 0; i < sizeof target_verbs / sizeof *target_verbs; i++)
+        if (target_verbs[i].allowed && !strcmp(target_verbs[i].verb, verb))
+            return effect_check_fields(change, target_verbs[i].allowed, error);
+    return truce__change_list_check_names(number, change, error);
+}
+
+/* Checks the changes of the mapping of the target "commit". A change may also be a path, which
+ * gives the whole change. */
+static truce_status effect_check_list(const bson_t *map, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+    bson_t change;
+    int number = 0;
+
+    (void)bson_iter_init(&at, map);
+    while (!status && bson_iter_next(&at)) {
+        number++;
+        if (!BSON_ITER_HOLDS_DOCUMENT(&at))
+            continue;
+        truce__value_bson(truce__value_of_iter(&at), &change);
+        status = effect_check_names(number, &change, error);
+    }
+    return status;
 }
 
 /* Checks the collection of an upsert or a merge. A message must not write the documents of a queue
@@ -241,11 +289,9 @@ static truce_status effect_target_make_change(struct effect_target *target,
     for (int i = 0; verb->fields[i]; i += 2)
         if (!bson_has_field(map, verb->fields[i]))
             BSON_APPEND_UTF8(change, verb->fields[i], verb->fields[i + 1]);
-    if (verb->allowed) {
-        status = effect_check_fields(change, verb->allowed, error);
-        if (status)
-            return status;
-    }
+    status = effect_check_names(1, change, error);
+    if (status)
+        return status;
     if (verb->allowed == upsert_fields || verb->allowed == merge_fields)
         return effect_check_collection(name, error);
     if (verb->allowed != set_fields)
@@ -280,14 +326,17 @@ static truce_status effect_target_compile(struct effect_target *target, const ch
 {
     static const bson_t none = BSON_INITIALIZER;
     const char *colon = strchr(into, ':');
+    truce_status status;
 
-    if (!strcmp(into, "commit"))
-        return map && map_is_array
-                   ? truce__template_new(map, true, names, &target->template, error)
-                   : truce__fail(TRUCE_INVALID, error,
-                                 "the target \"commit\" needs a mapping that is an array of "
-                                 "changes, for example [{\"insert\": \"orders\", \"with\": "
-                                 "\"$body\"}]");
+    if (!strcmp(into, "commit")) {
+        if (!map || !map_is_array)
+            return truce__fail(TRUCE_INVALID, error,
+                               "the target \"commit\" needs a mapping that is an array of "
+                               "changes, for example [{\"insert\": \"orders\", \"with\": "
+                               "\"$body\"}]");
+        status = effect_check_list(map, error);
+        return status ? status : truce__template_new(map, true, names, &target->template, error);
+    }
     if (map && map_is_array)
         return truce__fail(TRUCE_INVALID, error,
                            "the mapping of the target \"%.80s\" must be a document, not an "

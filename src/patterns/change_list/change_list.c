@@ -405,6 +405,40 @@ static truce_status change_list_check_part(int number, const struct change_list_
     return TRUCE_OK;
 }
 
+/* Notes that the change has a field. Returns false if no change has it, or if the change has two
+ * verbs. */
+static bool change_list_note_field(const char *key, struct change_list_part *part)
+{
+    if (!strcmp(key, "id"))
+        part->has_id = true;
+    else if (!strcmp(key, "with"))
+        part->has_with = true;
+    else if (!strcmp(key, "if"))
+        part->has_guard = true;
+    else if (extra_named(key))
+        part->extra = key;
+    else if (verb_named(key) && !part->verb)
+        part->verb = key;
+    else
+        return false;
+    return true;
+}
+
+truce_status truce__change_list_check_names(int number, const bson_t *change, bson_error_t *error)
+{
+    struct change_list_part part = {.collection = ""};
+    bson_iter_t field;
+
+    (void)bson_iter_init(&field, change);
+    while (bson_iter_next(&field)) {
+        if (!change_list_note_field(bson_iter_key(&field), &part))
+            return change_list_refuse_field(number, bson_iter_key(&field), error);
+        if (part.verb == bson_iter_key(&field) && BSON_ITER_HOLDS_UTF8(&field))
+            part.collection = bson_iter_utf8(&field, NULL);
+    }
+    return change_list_check_part(number, &part, error);
+}
+
 /* Adds a change of a document to the commit. The last verb, "missing", needs no comparison, because
  * the list was checked. */
 static truce_status change_list_add_change(int number, truce_commit *commit,

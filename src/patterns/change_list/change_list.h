@@ -62,6 +62,10 @@ void truce__change_list_handles_release(struct change_list_handles *handles);
 truce_status truce__change_list_check(const bson_t *changes, const struct change_list_guard *guard,
                                       bson_error_t *error);
 
+/* Checks the names of the fields of a change whose values are not known yet: a template of changes.
+ * Fails with INVALID as truce__change_list_check does. */
+truce_status truce__change_list_check_names(int number, const bson_t *change, bson_error_t *error);
+
 /* Adds changes that were checked. If `guard` is NULL, all changes are allowed. `handles` may be
  * NULL. */
 truce_status truce__change_list_add(const bson_t *changes, const struct change_list_guard *guard,
