@@ -22,6 +22,8 @@ struct template
     struct expression *expression;
     /* The path that the message must have, or NULL if the node has no path. */
     char *path;
+    /* The node is within a guard ("if"). */
+    bool in_guard;
     struct template *children;
     size_t count;
     /* The copy of the source, in the root only. */
@@ -50,18 +52,31 @@ static truce_status template_check_path(const char *path, const char *const *nam
         bson_string_append_printf(known, "%s%s", i ? ", " : "", names[i]);
     }
     if (!found)
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "the path \"%.200s\" fits no message: a message has no field \"%.80s\", "
-                        "only %s%s",
-                        path, name, known->str, truce__nearest_word_hint(&nearest, hint));
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "the path \"%.200s\" fits no message: a message has no field \"%.80s\", only %s%s",
+            path, name, known->str,
+            nearest.best ? truce__nearest_word_hint(&nearest, hint)
+                         : "; {\"$literal\": ...} is a string that begins with $");
     bson_string_free(known, true);
     bson_free(name);
     return status;
 }
 
-/* Compiles an expression. If it is only a path, checks the path; one that begins with "$$" begins at
- * a variable. */
+/* Checks the paths of an expression that begin at the message, and not at a variable of $let, $map,
+ * or another operator. */
+static truce_status template_check_expression(const struct expression *expression,
+                                              const char *const *names, bson_error_t *error)
+{
+    const char *field = truce__expression_other_field(expression, names);
+    char *path = field ? bson_strdup_printf("$%s", field) : NULL;
+    truce_status status = field ? template_check_path(path, names, error) : TRUCE_OK;
+
+    bson_free(path);
+    return status;
+}
+
+/* Compiles an expression, and checks its paths. */
 static truce_status template_compile_expression(struct template *node, struct value value,
                                                 const char *const *names, bson_error_t *error)
 {
@@ -74,6 +89,8 @@ static truce_status template_compile_expression(struct template *node, struct va
     status = truce__expression_new(value, NULL, &node->expression, &why);
     if (!status && names && text[0] == '$' && text[1] != '$')
         status = template_check_path(text, names, &why);
+    else if (!status && names)
+        status = template_check_expression(node->expression, names, &why);
     return status ? truce__fail(TRUCE_INVALID, error, "field '%.80s' of the mapping: %.300s",
                                 node->key ? node->key : "", why.message)
                   : TRUCE_OK;
@@ -99,6 +116,7 @@ static truce_status template_compile_children(struct template *node, struct valu
         child = &node->children[node->count++];
         memset(child, 0, sizeof *child);
         child->key = bson_strdup(fields.key);
+        child->in_guard = node->in_guard || !strcmp(fields.key, "if");
         status = template_compile(child, fields.value, names, error);
     }
     return status;
@@ -118,6 +136,22 @@ static bool template_only(struct value value, const char *name, struct value *on
     return !truce__fields_next(&fields);
 }
 
+/* Refuses "$expr" next to other fields: it would be stored, and not evaluated. Guards are queries,
+ * where $expr is an operator. */
+static truce_status template_check_alone(const struct template *node, struct value value,
+                                         bson_error_t *error)
+{
+    if (node->in_guard || value.type != BSON_TYPE_DOCUMENT ||
+        truce__value_field(value, "$expr", strlen("$expr")).type == VALUE_MISSING)
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "field '%.80s' of the mapping has \"$expr\" next to other fields: it must be "
+        "the only field of its document; {\"$literal\": {...}} is a document that has "
+        "the field",
+        node->key);
+}
+
 /* Compiles a value: {$expr}, {$literal}, a container, "$PATH", or a constant. */
 static truce_status template_compile(struct template *node, struct value value,
                                      const char *const *names, bson_error_t *error)
@@ -128,8 +162,11 @@ static truce_status template_compile(struct template *node, struct value value,
 
     if (template_only(value, "$expr", &only))
         return template_compile_expression(node, only, names, error);
-    if (!template_only(value, "$literal", &only) && truce__value_is_container(value))
-        return template_compile_children(node, value, names, error);
+    if (!template_only(value, "$literal", &only) && truce__value_is_container(value)) {
+        truce_status status = template_check_alone(node, value, error);
+
+        return status ? status : template_compile_children(node, value, names, error);
+    }
     text = value.type == BSON_TYPE_UTF8 ? truce__value_text(value, &length) : "";
     if (*text == '$') {
         node->path = bson_strdup(text);

@@ -16,9 +16,11 @@
  *
  * Every other value stays as it is, also names that begin with "$", such as {$inc: {n: "$body.n"}}.
  *
- * A path begins with the name of a field of the message. A misspelled name fits no message, so it is
- * refused when the template is compiled. Paths within an expression are not checked, because
- * variables can change where they begin.
+ * A document with "$expr" and other fields is refused, except in a guard ("if"): there, $expr is an
+ * operator of the query.
+ *
+ * A path begins with the name of a field of the message, also within an expression. A misspelled
+ * name fits no message, so it is refused when the template is compiled.
  */
 #include "base/arena.h"
 #include "base/status.h"

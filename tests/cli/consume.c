@@ -1,5 +1,5 @@
-/* truce consume without a broker: the store of a dry run. A replay reads truce_rejects, and connects
- * to no broker. */
+/* truce consume without a broker: mappings, and the store of a dry run. A replay reads truce_rejects,
+ * and connects to no broker. */
 #include <string.h>
 #include <unistd.h>
 
@@ -39,4 +39,16 @@ TEST(a_dry_run_only_reads_a_store)
            "\"changes\": [{\"enqueue\": \"mail\", \"with\": {\"a\": 1}}]", NULL);
     EXPECT(RUN("collections", "list"), 0, "truce_rejects", NULL);
     CHECK(!strstr(RUN("collections", "list")->out, "truce_queue"));
+}
+
+TEST(a_mapping_that_fits_no_message_is_refused)
+{
+    fresh_store();
+    EXPECT(CONSUME("--into", "queue:mail", "--map", "{wiht: {price: 1}}"), 2, "",
+           "change 1: unknown field \"wiht\": did you mean \"with\"?");
+    EXPECT(CONSUME("--into", "queue:mail", "--map", "{with: {$expr: {$concat: ['$bod.x', 'a']}}}"),
+           2, "", "only body, id");
+    EXPECT(CONSUME("--into", "queue:mail", "--map", "{with: {a: {$expr: '$body.x', b: 1}}}"), 2, "",
+           "\"$expr\" next to other fields");
+    CHECK_INT(access(store, F_OK), !=, 0);
 }

@@ -192,6 +192,37 @@ TEST(a_path_that_fits_no_message_is_refused)
     bson_destroy(source);
     refuses("{'a': '$nope'}", "a message has no field \"nope\", only body, headers, id, key");
     refuses("{'a': {'$expr': '$Body.a'}}", "did you mean \"body\"?");
-    maps("{'a': {'$literal': '$nope'}, 'b': '$$ROOT.id', 'c': {'$expr': {'$add': ['$nope', 1]}}}",
-         "{'a': '$nope', 'b': 'm1', 'c': null}");
+    refuses("{'a': '$5'}", "key; {\"$literal\": ...} is a string that begins with $");
+    maps("{'a': {'$literal': '$nope'}, 'b': '$$ROOT.id'}", "{'a': '$nope', 'b': 'm1'}");
+}
+
+TEST(a_path_of_an_expression_that_fits_no_message_is_refused)
+{
+    refuses("{'a': {'$expr': {'$concat': ['$bdoy.x', 'a']}}}",
+            "field 'a' of the mapping: the path \"$bdoy\" fits no message: a message has no field "
+            "\"bdoy\", only body, headers, id, key: did you mean \"body\"?");
+    refuses("{'a': {'$expr': {'$add': [1, '$$ROOT.nope.x']}}}", "no field \"nope\"");
+    refuses("{'a': {'$expr': '$$CURRENT.nope'}}", "no field \"nope\"");
+    refuses("{'a': {'$expr': {'$let': {'vars': {'v': '$nope'}, 'in': '$$v'}}}}",
+            "no field \"nope\"");
+    refuses(
+        "{'a': {'$expr': {'$switch': {'branches': [{'case': {'$eq': ['$bdoy', 1]}, 'then': 2}], "
+        "'default': 3}}}}",
+        "no field \"bdoy\"");
+    maps("{'a': {'$expr': {'$let': {'vars': {'CURRENT': '$body'}, 'in': {'$add': ['$a', 1]}}}},"
+         " 'b': {'$expr': {'$map': {'input': ['$body'], 'as': 'one', 'in': '$$one.a'}}},"
+         " 'c': {'$expr': {'$concat': [{'$literal': '$nope'}, '$id']}}}",
+         "{'a': 2, 'b': [1], 'c': '$nopem1'}");
+}
+
+TEST(an_expression_next_to_other_fields_is_refused)
+{
+    refuses(
+        "{'a': {'$expr': 1, 'b': 2}}",
+        "field 'a' of the mapping has \"$expr\" next to other fields: it must be the only field "
+        "of its document; {\"$literal\": {...}} is a document that has the field");
+    refuses("{'l': [{'b': 2, '$expr': '$body.a'}]}", "\"$expr\" next to other fields");
+    maps("{'a': {'$literal': {'$expr': 1, 'b': 2}}}", "{'a': {'$expr': 1, 'b': 2}}");
+    maps("{'if': {'b': '$body.a', '$expr': {'$literal': {'$gt': ['$stock', 1]}}}}",
+         "{'if': {'b': 1, '$expr': {'$gt': ['$stock', 1]}}}");
 }

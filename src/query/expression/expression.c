@@ -170,6 +170,30 @@ bool truce__expression_constant_value(const struct expression *expression, struc
     return true;
 }
 
+/* Returns the first field of a path at the node or below it that is not in `names`, or NULL. */
+static const char *expression_find_other(const struct expression_node *node,
+                                         const char *const *names)
+{
+    const struct expression_key *first =
+        node->slot < EXPRESSION_SLOTS_FIXED ? truce__expression_first_field(node) : NULL;
+    const char *found = NULL;
+
+    while (first && *names && strcmp(*names, first->name) != 0)
+        names++;
+    if (first)
+        return *names ? NULL : first->name;
+    for (uint32_t i = 0; !found && i < node->count; i++)
+        if (node->operands[i])
+            found = expression_find_other(node->operands[i], names);
+    return found;
+}
+
+const char *truce__expression_other_field(const struct expression *expression,
+                                          const char *const *names)
+{
+    return expression_find_other(expression->root, names);
+}
+
 /* Finds the field in a large document. The function is separate to keep the one for small documents
  * short. */
 __attribute__((noinline)) static truce_status find_in_large(const struct expression *expression,

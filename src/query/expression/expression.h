@@ -60,4 +60,9 @@ truce_status truce__expression_variable_check(const char *name, size_t length, b
  * nothing. */
 bool truce__expression_constant_value(const struct expression *expression, struct value *value);
 
+/* Returns the first field of a path that reads the document (ROOT or CURRENT) and begins with a
+ * field that is not in `names` (NULL-terminated), or NULL if there is no such path. */
+const char *truce__expression_other_field(const struct expression *expression,
+                                          const char *const *names);
+
 #endif

@@ -114,6 +114,13 @@ const struct expression_key *truce__expression_single_field(const struct express
                                             : NULL;
 }
 
+const struct expression_key *truce__expression_first_field(const struct expression_node *node)
+{
+    return node->evaluate == evaluate_field || node->evaluate == evaluate_path
+               ? ((const struct field_path *)node->extra)->parts
+               : NULL;
+}
+
 static truce_status evaluate_variable(const struct expression_node *node, struct evaluation *run,
                                       struct value *result)
 {

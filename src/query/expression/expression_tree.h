@@ -206,6 +206,9 @@ truce_status truce__expression_compile_text(struct expression_compiler *compiler
                                             struct value source, struct expression_node **node);
 /* Returns the name if the node reads only one field of the variable in its slot; else NULL. */
 const struct expression_key *truce__expression_single_field(const struct expression_node *node);
+/* Returns the first name of the path of the node, which begins at the variable in its slot, or NULL
+ * if the node is not a path. */
+const struct expression_key *truce__expression_first_field(const struct expression_node *node);
 /* Returns whether the node is only the variable in the slot. */
 bool truce__expression_is_variable(const struct expression_node *node, uint32_t slot);
 /* Checks the name of a field in a path or an object: not empty, and without a leading `$`. */
