@@ -262,6 +262,46 @@ TEST(a_journal_of_a_removed_database_is_not_rolled_back_into_a_new_store)
     check_names(2);
 }
 
+/* ---- the directory --------------------------------------------------------------------------- */
+
+/* The error of a sync of a directory, or 0. */
+static int directory_error;
+
+/* Replaces the C library's function. */
+int fsync(int file)
+{
+    struct stat found;
+
+    if (directory_error && !fstat(file, &found) && S_ISDIR(found.st_mode)) {
+        errno = directory_error;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, file);
+}
+
+TEST(a_store_is_created_on_a_file_system_that_syncs_no_directories)
+{
+    new_path();
+    directory_error = EINVAL;
+    use_store(1);
+    directory_error = 0;
+    check_has(1);
+}
+
+TEST(a_store_is_not_created_if_its_name_is_not_on_disk)
+{
+    truce_store *store;
+    bson_error_t error;
+
+    new_path();
+    directory_error = EIO;
+    CHECK_STATUS(TRUCE_IO, truce_store_open(path, NULL, &store, &error), error);
+    CHECK(strstr(error.message, "cannot create"));
+    directory_error = 0;
+    use_store(1);
+    check_has(1);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Creates the file while no file may grow. */

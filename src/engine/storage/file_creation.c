@@ -160,7 +160,8 @@ truce_status truce__kv_file_sync_name(const char *path, bson_error_t *error)
     /* SQLite, too, syncs only a directory that the process may read. */
     if (directory < 0)
         return TRUCE_OK;
-    if (fsync(directory))
+    /* EINVAL: the file system does not sync directories. */
+    if (fsync(directory) && errno != EINVAL)
         status = creation_fail(path, error);
     truce__fork_guard_close(directory);
     return status;

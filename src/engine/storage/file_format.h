@@ -45,7 +45,8 @@ bool truce__kv_magic_show(uint8_t *page);
  * SQLite then creates an empty file. Fails with IO if the page cannot be written; the file does not
  * exist then. */
 truce_status truce__kv_file_create(const char *path, bson_error_t *error);
-/* Makes the name of the file durable. Fails with IO if the directory cannot be synced. */
+/* Makes the name of the file durable, if the file system syncs directories. Fails with IO if this
+ * fails. */
 truce_status truce__kv_file_sync_name(const char *path, bson_error_t *error);
 
 /* The kind of a file, as its first bytes show. */
