@@ -438,6 +438,39 @@ TEST(divergence_is_found_and_repaired)
     rig_everywhere(drifts);
 }
 
+/* A source path may be copied twice, and may be inside another one. */
+static void repairs_overlapping_sources(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = rig_sync(store, setting->mechanism, 0);
+    truce_sync_walk_options repair = {.repair = true};
+    truce_sync_report report;
+    bson_error_t error = {0};
+
+    insert_json(store, "users", "{'_id': 'u', 'name': {'first': 'Ada', 'last': 'L'}}");
+    insert_json(store, "comments", "{'_id': 'c1', 'user': 'u'}");
+    CHECK_OK(rig_declare(sync, "names", "users", "comments", "user",
+                         "{'first': 'name.first', 'name': 'name', 'again': 'name.first', 'id': "
+                         "'_id'}",
+                         &error),
+             error);
+    CHECK_OK(truce_sync_walk(sync, "names", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, 1);
+    CHECK_FIELD("Ada", "comments", "c1", "first");
+    CHECK_FIELD("Ada", "comments", "c1", "again");
+    CHECK_FIELD("L", "comments", "c1", "name.last");
+    CHECK_FIELD("u", "comments", "c1", "id");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name.first': 'Eve'}}", NULL, &error),
+             error);
+    CHECK_FIELD("Eve", "comments", "c1", "again");
+    rig_in_step(sync, store, "names");
+    truce_sync_free(sync);
+}
+
+TEST(sources_of_copies_may_overlap)
+{
+    rig_everywhere(repairs_overlapping_sources);
+}
+
 static void comes_again(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);

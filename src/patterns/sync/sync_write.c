@@ -222,6 +222,25 @@ void truce__sync_token_path(const char *flag, char path[SYNC_TOKEN_PATH])
     snprintf(path, SYNC_TOKEN_PATH, "%s.token", flag);
 }
 
+/* Returns whether a projection needs no entry for the path: it has one for the path or for a
+ * document that contains it. A path of a source may be copied twice, and be inside another one. */
+static bool sync_is_projected(const struct sync_rule *rule, bool source, const char *path,
+                              const bson_t *projection)
+{
+    bson_iter_t iter;
+
+    if (!strcmp(path, "_id") || bson_iter_init_find(&iter, projection, path))
+        return true;
+    for (bson_iter_init(&iter, &rule->copies); source && bson_iter_next(&iter);) {
+        const char *other = bson_iter_utf8(&iter, NULL);
+        size_t size = strlen(other);
+
+        if (!strncmp(path, other, size) && path[size] == '.')
+            return true;
+    }
+    return false;
+}
+
 void truce__sync_make_projection(const struct sync_rule *rule, bool source, bson_t *projection)
 {
     bson_iter_t iter;
@@ -236,7 +255,7 @@ void truce__sync_make_projection(const struct sync_rule *rule, bool source, bson
     for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
         const char *path = source ? bson_iter_utf8(&iter, NULL) : bson_iter_key(&iter);
 
-        if (strcmp(path, "_id") && !bson_has_field(projection, path))
+        if (!sync_is_projected(rule, source, path, projection))
             BSON_APPEND_INT32(projection, path, 1);
     }
 }
