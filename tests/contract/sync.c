@@ -864,6 +864,70 @@ TEST(a_bulk_of_copies_does_not_overwrite_those_of_a_source_that_was_created_agai
     truce_store_close(store);
 }
 
+/* Counts the bulks of copies (a truce_trace_function). */
+static void count_bulks(const bson_t *event, void *arg)
+{
+    bson_iter_t at;
+
+    *(int *)arg += bson_iter_init_find(&at, event, "collection") &&
+                   !strcmp(bson_iter_utf8(&at, NULL), "comments") &&
+                   bson_iter_init_find(&at, event, "verb") &&
+                   !strcmp(bson_iter_utf8(&at, NULL), "bulk");
+}
+
+/* Returns a string of more than a million characters, which the caller frees. */
+static char *large_text(char character)
+{
+    enum { SIZE = 1200000 };
+    char *text = bson_malloc(SIZE + 1);
+
+    memset(text, character, SIZE);
+    text[SIZE] = '\0';
+    return text;
+}
+
+/* The memory of a call must not grow with the product of the number of copies and their size. */
+TEST(large_copies_are_written_by_several_bulks)
+{
+    enum { COUNT = 15 };
+    int bulks = 0;
+    truce_store *store = truce_trace_wrap(
+        open_setting(&settings[0]), &(truce_trace_options){.function = count_bulks, .arg = &bulks});
+    truce_sync *sync = truce_sync_new(store, NULL);
+    truce_sync_walk_options repair = {.repair = true};
+    char *before = large_text('a'), *after = large_text('b'), json[80];
+    bson_t *user = BCON_NEW("_id", "u", "name", BCON_UTF8(before)),
+           *change = BCON_NEW("$set", "{", "name", BCON_UTF8(after), "}");
+    bson_value_t id = text_id("u");
+    truce_sync_report report;
+    truce_sync_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_insert(store, "users", user, NULL, &error), error);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(json, sizeof json, "{'_id': %d, 'user': 'u'}", i);
+        insert_json(store, "comments", json);
+    }
+    rig_author(sync);
+    bulks = 0;
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, COUNT);
+    CHECK_INT(bulks, ==, 2);
+    bulks = 0;
+    CHECK_OK(truce_sync_update(sync, NULL, "users", &id, change, &result, &error), error);
+    CHECK(result.settled);
+    CHECK_INT(result.copies, ==, COUNT);
+    /* One write for all, which skips these dependents, and two bulks. */
+    CHECK_INT(bulks, ==, 3);
+    rig_in_step(sync, store, "author");
+    bson_destroy(change);
+    bson_destroy(user);
+    bson_free(after);
+    bson_free(before);
+    truce_sync_free(sync);
+    truce_store_close(store);
+}
+
 static void tells_status(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);

@@ -147,10 +147,15 @@ truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *ru
 
 /* The maximum number of writes in a bulk of copies. */
 #define SYNC_BULK 500
+/* The number of bytes from which a bulk, or a page of dependents, is complete. A single document can
+ * have 16 MB. */
+#define SYNC_BULK_BYTES (16 * 1024 * 1024)
 
 /* Copies of one dependent each that are sent together. */
 struct sync_bulk {
     uint32_t count;
+    /* The size of the writes. */
+    size_t bytes;
     truce_write writes[SYNC_BULK];
     truce_write_outcome outcomes[SYNC_BULK];
     /* Result: copied[i] is true if this bulk made copy i. */
@@ -158,8 +163,9 @@ struct sync_bulk {
 };
 
 /* Adds a copy of a rule that feeds no other. The dependent was read before its source, and
- * truce__sync_may_copy allows the copy. */
-void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
+ * truce__sync_may_copy allows the copy. Returns whether the bulk is complete: then send it before
+ * you add more. */
+bool truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
                           const bson_t *dependent, const bson_t *source);
 /* Sends the copies. copied[i] shows which ones took effect. For the others, a single copy returns
  * the reason. */

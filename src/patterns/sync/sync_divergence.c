@@ -31,6 +31,8 @@ struct page {
     /* ids[i]: the _id of sources[i], in ascending order; borrowed. */
     struct value ids[PAGE];
     uint32_t count, sources_count;
+    /* The size of the dependents. */
+    size_t bytes;
     /* The copies to outdated dependents, which are sent together. */
     struct sync_bulk bulk;
     /* repaired[i]: the index in `dependents` of copy i of the bulk. */
@@ -108,6 +110,7 @@ static void release_page(struct page *page)
     for (uint32_t i = 0; i < page->sources_count; i++)
         bson_destroy(page->sources[i]);
     page->count = page->sources_count = 0;
+    page->bytes = 0;
 }
 
 /* ---- one dependent --------------------------------------------------------------------------- */
@@ -231,14 +234,35 @@ static bool walk_is_outdated(const struct walk *walk, const bson_t *dependent, c
            truce__sync_may_copy(walk->rule, dependent, source);
 }
 
+/* Sends the copies of the page together. Dependents that were not copied are repaired alone. A copy
+ * that the store refuses because of its dependent is reported as not repaired; any other failure is
+ * returned. */
+static truce_status repair_together(const struct walk *walk, struct page *page, bson_error_t *error)
+{
+    uint32_t count = page->bulk.count;
+    truce_status status = TRUCE_OK;
+
+    truce__sync_bulk_write(walk->work, &page->bulk);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        const bson_t *dependent = page->dependents[page->repaired[i]];
+
+        if (page->bulk.copied[i])
+            sync_walk_report(walk, TRUCE_SYNC_DIFFERS, dependent, true);
+        else
+            status = walk_check(walk, dependent, error);
+    }
+    return status;
+}
+
 static truce_status walk_differs(const struct walk *walk, struct page *page, uint32_t at,
                                  const bson_t *source, bson_error_t *error)
 {
     if (!walk->options->repair || !walk_is_outdated(walk, page->dependents[at], source))
         return walk_check(walk, page->dependents[at], error);
     page->repaired[page->bulk.count] = at;
-    truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], source);
-    return TRUCE_OK;
+    return truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], source)
+               ? repair_together(walk, page, error)
+               : TRUCE_OK;
 }
 
 /* Compares one dependent with its source, and reports or counts the divergence. */
@@ -267,26 +291,6 @@ static truce_status walk_compare(const struct walk *walk, struct page *page, uin
     else if (!is_consistent(walk->rule, dependent, source))
         return walk_differs(walk, page, at, source, error);
     return TRUCE_OK;
-}
-
-/* Sends the copies of the page together. Dependents that were not copied are repaired alone. A copy
- * that the store refuses because of its dependent is reported as not repaired; any other failure is
- * returned. */
-static truce_status repair_together(const struct walk *walk, struct page *page, bson_error_t *error)
-{
-    uint32_t count = page->bulk.count;
-    truce_status status = TRUCE_OK;
-
-    truce__sync_bulk_write(walk->work, &page->bulk);
-    for (uint32_t i = 0; !status && i < count; i++) {
-        const bson_t *dependent = page->dependents[page->repaired[i]];
-
-        if (page->bulk.copied[i])
-            sync_walk_report(walk, TRUCE_SYNC_DIFFERS, dependent, true);
-        else
-            status = walk_check(walk, dependent, error);
-    }
-    return status;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -320,9 +324,11 @@ static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
     status = truce_find(walk->work->sync->store, walk->rule->dependent, &filter, &options, &cursor,
                         error);
     while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
-        if (document)
+        if (document) {
             page->dependents[page->count++] = bson_copy(document);
-        if (!document || page->count == PAGE) {
+            page->bytes += document->len;
+        }
+        if (!document || page->count == PAGE || page->bytes >= SYNC_BULK_BYTES) {
             status = compare_page(walk, page, error);
             if (walk->options->progress && ++pages % PROGRESS_EACH == 0)
                 walk->options->progress(walk->report, walk->options->arg);

@@ -135,9 +135,9 @@ static truce_status find_outdated(const struct batch *batch, bson_t *behind, bso
     return status;
 }
 
-/* Adds a copy for each dependent that was read to the bulk. The source is read after the
- * dependents (SY8). The dependents that are not added are copied one by one. */
-static truce_status settle_fill_bulk(const struct batch *batch, bson_t *const *seen, uint32_t count,
+/* Writes a copy to each dependent that was read. The source is read after the dependents (SY8).
+ * Dependents that this skips are copied one by one. */
+static truce_status settle_copy_seen(const struct batch *batch, bson_t *const *seen, uint32_t count,
                                      struct sync_bulk *bulk, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(batch->source);
@@ -149,9 +149,11 @@ static truce_status settle_fill_bulk(const struct batch *batch, bson_t *const *s
     for (uint32_t i = 0; !status && i < count; i++) {
         if (!truce__sync_check_arrays(batch->rule, seen[i], NULL, NULL) &&
             !truce__sync_is_up(batch->rule, seen[i], &source) &&
-            truce__sync_may_copy(batch->rule, seen[i], &source))
-            truce__sync_bulk_add(bulk, batch->rule, seen[i], &source);
+            truce__sync_may_copy(batch->rule, seen[i], &source) &&
+            truce__sync_bulk_add(bulk, batch->rule, seen[i], &source))
+            truce__sync_bulk_write(batch->work, bulk);
     }
+    truce__sync_bulk_write(batch->work, bulk);
     bson_destroy(&source);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
@@ -166,6 +168,7 @@ static truce_status settle_by_bulks(const struct batch *batch, bson_error_t *err
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
     uint32_t count = 0;
+    size_t bytes = 0;
     truce_status status;
 
     if (batch->rule->feeds)
@@ -174,14 +177,16 @@ static truce_status settle_by_bulks(const struct batch *batch, bson_error_t *err
     truce__sync_make_projection(batch->rule, false, &projection);
     status = settle_open_outdated(batch, &projection, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
-        if (document)
+        if (document) {
             seen[count++] = bson_copy(document);
-        if (document && count < SYNC_BULK)
+            bytes += document->len;
+        }
+        if (document && count < SYNC_BULK && bytes < SYNC_BULK_BYTES)
             continue;
-        status = count ? settle_fill_bulk(batch, seen, count, bulk, error) : TRUCE_OK;
-        truce__sync_bulk_write(batch->work, bulk);
+        status = count ? settle_copy_seen(batch, seen, count, bulk, error) : TRUCE_OK;
         while (count)
             bson_destroy(seen[--count]);
+        bytes = 0;
         if (!document)
             break;
     }

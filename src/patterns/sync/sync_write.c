@@ -483,7 +483,7 @@ static truce_status copy_once(struct sync_work *work, const struct sync_rule *ru
 
 /* ---- many at once ---------------------------------------------------------------------------- */
 
-void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
+bool truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
                           const bson_t *dependent, const bson_t *source)
 {
     bson_value_t id = truce__document_id(dependent);
@@ -496,7 +496,9 @@ void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
                                                 .collection = rule->dependent,
                                                 .filter = &parts[0],
                                                 .document = &parts[1]};
+    bulk->bytes += parts[0].len + parts[1].len;
     bson_destroy(&which);
+    return bulk->count == SYNC_BULK || bulk->bytes >= SYNC_BULK_BYTES;
 }
 
 void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk)
@@ -517,6 +519,7 @@ void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk)
         bson_free(parts);
     }
     bulk->count = 0;
+    bulk->bytes = 0;
 }
 
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
