@@ -690,16 +690,16 @@ static truce_status copy_page(struct archiver *archiver, uint32_t number, uint8_
                               bool *there, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    bool sound = false;
+    bool valid = false;
 
-    for (int i = 0; i < PAGE_TRIES && !status && !sound; i++) {
+    for (int i = 0; i < PAGE_TRIES && !status && !valid; i++) {
         if (i)
             truce__clock_sleep_ms(1);
-        status = truce__kv_page_copy(archiver->kv[0], number, page, there, &sound, error);
+        status = truce__kv_page_copy(archiver->kv[0], number, page, there, &valid, error);
         if (!status && !*there)
             return TRUCE_OK;
     }
-    if (status || sound)
+    if (status || valid)
         return status;
     return truce__fail(
         TRUCE_CORRUPT, error,

@@ -52,11 +52,11 @@ truce_status truce__document_check_inside(const bson_t *document, uint32_t level
  * deeper. */
 truce_status truce__message_check(const bson_t *message, bson_error_t *error);
 /* Returns whether bytes from a file are exactly one valid document of the permitted size. */
-bool truce__document_sound(const uint8_t *bytes, size_t size);
-/* Does the same as truce__document_sound. If the bytes are valid, `document` borrows them. */
+bool truce__document_valid(const uint8_t *bytes, size_t size);
+/* Does the same as truce__document_valid. If the bytes are valid, `document` borrows them. */
 bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document);
-/* Does the same as truce__document_sound for a row of the file, which may be larger. */
-bool truce__row_sound(const uint8_t *bytes, size_t size);
+/* Does the same as truce__document_valid for a row of the file, which may be larger. */
+bool truce__row_valid(const uint8_t *bytes, size_t size);
 /* Checks only the size of a document, whose parts have been checked. */
 truce_status truce__document_check_size(const bson_t *document, const char *what,
                                         bson_error_t *error);

@@ -344,7 +344,7 @@ truce_status truce__message_check(const bson_t *message, bson_error_t *error)
                       error);
 }
 
-static bool check_is_sound(const uint8_t *bytes, size_t size, size_t most)
+static bool check_is_valid(const uint8_t *bytes, size_t size, size_t most)
 {
     struct scan scan = {0};
     const uint8_t *at = bytes, *end;
@@ -355,17 +355,17 @@ static bool check_is_sound(const uint8_t *bytes, size_t size, size_t most)
     return !skip_container(&scan, &at, end) && at == end;
 }
 
-bool truce__document_sound(const uint8_t *bytes, size_t size)
+bool truce__document_valid(const uint8_t *bytes, size_t size)
 {
-    return check_is_sound(bytes, size, TRUCE_DOCUMENT_BYTES_MAX);
+    return check_is_valid(bytes, size, TRUCE_DOCUMENT_BYTES_MAX);
 }
 
 bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document)
 {
-    return truce__document_sound(bytes, size) && bson_init_static(document, bytes, size);
+    return truce__document_valid(bytes, size) && bson_init_static(document, bytes, size);
 }
 
-bool truce__row_sound(const uint8_t *bytes, size_t size)
+bool truce__row_valid(const uint8_t *bytes, size_t size)
 {
-    return check_is_sound(bytes, size, TRUCE_ROW_BYTES_MAX);
+    return check_is_valid(bytes, size, TRUCE_ROW_BYTES_MAX);
 }

@@ -153,7 +153,7 @@ static bool are_changes(struct value changes)
 }
 
 /* Returns whether an element of `post` has all that its release needs. */
-static bool complete_is_sound(const bson_t *post)
+static bool complete_is_valid(const bson_t *post)
 {
     static const char *const others[] = {"hold", "remove", "free"};
     const char *op = truce__field_text(post, "op"), *collection;
@@ -177,7 +177,7 @@ truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *p
 {
     char hex[25];
 
-    if (complete_is_sound(post))
+    if (complete_is_valid(post))
         return TRUCE_OK;
     bson_oid_to_string(commit, hex);
     return truce__fail(

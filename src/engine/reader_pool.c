@@ -199,7 +199,7 @@ static void readers_name_table(void *arg, int64_t table, char *name, size_t size
 static void readers_watch(const struct readers *readers, struct reader *reader)
 {
     truce__kv_names(reader->kv, readers_name_table, reader);
-    truce__kv_sound(reader->kv, truce__row_sound, readers->seen);
+    truce__kv_set_validator(reader->kv, truce__row_valid, readers->seen);
     truce__kv_share(reader->kv, readers->pages);
 }
 

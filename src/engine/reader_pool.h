@@ -46,7 +46,7 @@ struct readers {
     /* The busy timeout for truce__kv_open, in milliseconds. */
     int64_t busy_timeout_ms;
     struct durable *durable;
-    /* The table of valid bodies for truce__kv_sound. */
+    /* The table of valid bodies for truce__kv_set_validator. */
     struct seen *seen;
     /* The shared pages for truce__kv_share. */
     struct page_cache *pages;

@@ -98,7 +98,7 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
     *writer =
         (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache, .hints = hints};
     truce__kv_names(kv, writer_name_table, writer);
-    truce__kv_sound(kv, truce__row_sound, seen);
+    truce__kv_set_validator(kv, truce__row_valid, seen);
     writer->end = &writer->first;
     truce__combine_init(&writer->combine, lock);
     pthread_mutex_init(&writer->mutex, NULL);

@@ -663,7 +663,7 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
     if (page.kind == PAGE_RECOVERY_LEAF && rows_fit(salvage, &page, above, to)) {
         take_leaf(salvage, table, salvage_name_of(table, otherwise, sizeof otherwise), &page,
                   false);
-    } else if (page.kind == PAGE_RECOVERY_INNER && page.state == PAGE_RECOVERY_SOUND) {
+    } else if (page.kind == PAGE_RECOVERY_INNER && page.state == PAGE_RECOVERY_VALID) {
         salvage->recovery.marks[number] |= PAGE_RECOVERY_USED;
         walk_children(salvage, table, &page, above, to, depth);
     } else {
@@ -687,7 +687,7 @@ static void note_parents(struct salvage *salvage)
 
         truce__page_recovery_page(&salvage->recovery, number, &page);
         salvage_examine_page(salvage);
-        if (page.kind != PAGE_RECOVERY_INNER || page.state != PAGE_RECOVERY_SOUND ||
+        if (page.kind != PAGE_RECOVERY_INNER || page.state != PAGE_RECOVERY_VALID ||
             salvage->recovery.marks[number] & PAGE_RECOVERY_FREE)
             continue;
         for (uint32_t i = 0; i <= page.count; i++) {
@@ -710,7 +710,7 @@ static bool note_free(struct salvage *salvage, uint32_t next)
         uint32_t count;
 
         if (next > recovery->pages || recovery->marks[next] & PAGE_RECOVERY_FREE ||
-            truce__page_recovery_read(recovery, next, bytes) != PAGE_RECOVERY_SOUND)
+            truce__page_recovery_read(recovery, next, bytes) != PAGE_RECOVERY_VALID)
             return false;
         recovery->marks[next] |= PAGE_RECOVERY_FREE;
         count = salvage_number_at(bytes + 4);

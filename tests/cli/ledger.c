@@ -429,7 +429,7 @@ TEST(numbers_of_a_ledger_can_be_documents)
             "--slots", "other");
 }
 
-TEST(doctor_has_no_findings_for_a_sound_ledger)
+TEST(doctor_has_no_findings_for_a_valid_ledger)
 {
     begin();
     CHECK(!strstr(command_run(TRUCE_CLI, store, NULL, "doctor", "--json", NULL)->out, "index"));

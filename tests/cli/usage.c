@@ -270,7 +270,7 @@ TEST(every_call_of_the_library_has_a_man_page)
     bson_free(script);
 }
 
-TEST(completion_for_each_shell_is_sound_where_that_is_installed)
+TEST(completion_for_each_shell_is_valid_where_that_is_installed)
 {
     CHECK_INT(SHELL("\"$1\" manual bash | bash -n")->code, ==, 0);
     CHECK_INT(SHELL("type zsh >/dev/null 2>&1 || exit 0; \"$1\" manual zsh | zsh -n")->code, ==, 0);

@@ -53,7 +53,7 @@ static void use_old_handle(truce_store *store, truce_ledger *ledger, enum way wa
     }
 }
 
-/* After the book is gone, the old handle makes a sound new one. */
+/* After the book is gone, the old handle makes a valid new one. */
 static void check_way(truce_store *inner, truce_store *store, enum way way, bool drop)
 {
     truce_ledger *ledger = begin(store), *other;
@@ -96,7 +96,7 @@ static void check_setting(const struct setting *setting)
     truce_store_close(store);
 }
 
-TEST(makes_a_sound_book_after_the_old_one_was_dropped)
+TEST(makes_a_valid_book_after_the_old_one_was_dropped)
 {
     if (!book_has_slots() && server_under_test() && test_excused("ledger_numbers"))
         return;

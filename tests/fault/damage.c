@@ -4,7 +4,7 @@
  *
  *     pages      bytes of the file changed: checksums find it, so every answer is right
  *     sealed     the same with right checksums, as an attacker would: any answer will do
- *     bodies     bytes of one document, or of an entry of the catalog, in an otherwise sound file
+ *     bodies     bytes of one document, or of an entry of the catalog, in an otherwise valid file
  *     schema     definitions that truce did not write
  *
  * TRUCE_DAMAGED_IMAGES: how many of each (150; thousands under a sanitizer for a long run).
@@ -25,7 +25,7 @@
 enum { DOCUMENTS = 60, IMAGES = 150, HANGS_S = 120 };
 
 static char path[400];
-static struct image sound;
+static struct image valid;
 static struct random generator;
 
 static uint64_t below(uint64_t bound)
@@ -33,7 +33,7 @@ static uint64_t below(uint64_t bound)
     return truce__random_below(&generator, bound);
 }
 
-/* ---- the sound file -------------------------------------------------------------------------- */
+/* ---- the valid file -------------------------------------------------------------------------- */
 
 static const char *const indexes[] = {
     "{'key': {'n': 1}, 'name': 'by_n', 'unique': true}",
@@ -87,7 +87,7 @@ static bool make(void)
     fill(store, "one");
     fill(store, "two");
     truce_store_close(store);
-    return image_read(&sound, path);
+    return image_read(&valid, path);
 }
 
 /* ---- all queries ----------------------------------------------------------------------------- */
@@ -260,7 +260,7 @@ static void damage_pages(bool sealed)
     long images = test_scale("TRUCE_DAMAGED_IMAGES", IMAGES);
 
     for (long i = 0; i < images; i++) {
-        struct image image = image_copy(&sound);
+        struct image image = image_copy(&valid);
 
         image_harm(&image, &generator, 1 + (int)below(8), sealed);
         if (image_write(&image, path))
@@ -274,7 +274,7 @@ TEST(reports_changed_bytes_as_damage_and_never_returns_them)
     REQUIRE(make());
     exact = true;
     damage_pages(false);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(reads_changed_bytes_with_right_checksums_without_a_crash)
@@ -282,7 +282,7 @@ TEST(reads_changed_bytes_with_right_checksums_without_a_crash)
     REQUIRE(make());
     exact = false;
     damage_pages(true);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(a_file_that_was_cut_is_damage)
@@ -292,7 +292,7 @@ TEST(a_file_that_was_cut_is_damage)
     REQUIRE(make());
     exact = true;
     for (long i = 0; i < images; i++) {
-        struct image image = image_copy(&sound);
+        struct image image = image_copy(&valid);
 
         image.size = 1 + below(image.size - 1);
         if (image.size < 100) /* no header: it may be any file, or empty */
@@ -301,7 +301,7 @@ TEST(a_file_that_was_cut_is_damage)
             ask_everything();
         image_release(&image);
     }
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -365,13 +365,13 @@ TEST(documents_of_any_bytes_crash_nothing)
     for (long i = 0; i < images; i++) {
         sqlite3 *db;
 
-        REQUIRE(image_write(&sound, path));
+        REQUIRE(image_write(&valid, path));
         db = open_raw();
         damage_row(db, tables[below(5)]);
         sqlite3_close(db);
         ask_everything();
     }
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* The entry of a collection with one index more than the maximum. */
@@ -411,7 +411,7 @@ static truce_status open_with_indexes(int count)
     int64_t number;
     sqlite3 *db;
 
-    CHECK(image_write(&sound, path));
+    CHECK(image_write(&valid, path));
     db = open_raw();
     give_many_indexes(db, count);
     sqlite3_close(db);
@@ -428,7 +428,7 @@ TEST(an_entry_of_too_many_indexes_is_damage)
     CHECK_INT(open_with_indexes(TRUCE_INDEXES_MAX), ==, TRUCE_OK);
     CHECK_INT(open_with_indexes(TRUCE_INDEXES_MAX + 1), ==, TRUCE_CORRUPT);
     CHECK_INT(open_with_indexes(10 * TRUCE_INDEXES_MAX), ==, TRUCE_CORRUPT);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(entries_and_definitions_that_truce_did_not_write_crash_nothing)
@@ -468,11 +468,11 @@ TEST(entries_and_definitions_that_truce_did_not_write_crash_nothing)
     for (size_t i = 0; i < sizeof harms / sizeof *harms; i++) {
         sqlite3 *db;
 
-        REQUIRE(image_write(&sound, path));
+        REQUIRE(image_write(&valid, path));
         db = open_raw();
         execute(db, harms[i]);
         sqlite3_close(db);
         ask_everything();
     }
-    image_release(&sound);
+    image_release(&valid);
 }

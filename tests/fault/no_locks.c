@@ -169,7 +169,7 @@ static bool refuse_one(const char *path, bool read_only, int number, int *docume
     return hit;
 }
 
-/* The call may fail; the process goes on, and the next one finds a sound store. */
+/* The call may fail; the process goes on, and the next one finds a valid store. */
 TEST(one_refused_call_ends_no_process_and_no_store)
 {
     static const int numbers[] = {EIO, ENOLCK, EINTR};

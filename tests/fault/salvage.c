@@ -27,7 +27,7 @@ static const struct {
 } collections[COLLECTIONS] = {{"one", 1200}, {"two", 500}, {"few", 3}};
 
 static char directory[300], path[400], log_path[420];
-static struct image sound;
+static struct image valid;
 static struct random generator;
 static truce_store *saved;
 static truce_salvage_report report;
@@ -37,7 +37,7 @@ static uint64_t below(uint64_t bound)
     return truce__random_below(&generator, bound);
 }
 
-/* ---- the sound file -------------------------------------------------------------------------- */
+/* ---- the valid file -------------------------------------------------------------------------- */
 
 /* Each tenth of "two" has further pages. */
 static bson_t *make_document(int collection, int id)
@@ -99,7 +99,7 @@ static bool make(void)
     for (int i = 0; i < COLLECTIONS; i++)
         insert_all(store, i, 0, collections[i].documents);
     truce_store_close(store);
-    return image_read(&sound, path);
+    return image_read(&valid, path);
 }
 
 /* ---- saved documents ------------------------------------------------------------------------- */
@@ -125,7 +125,7 @@ static int64_t count_in(const char *name)
     return number;
 }
 
-/* Checks that every sound document equals the inserted one. Returns how many there are. */
+/* Checks that every valid document equals the inserted one. Returns how many there are. */
 static int64_t check_right(int collection)
 {
     const bson_t all = BSON_INITIALIZER, *document;
@@ -176,7 +176,7 @@ static void check_complete(void)
               ==, 0);
 }
 
-/* ---- files that are sound -------------------------------------------------------------------- */
+/* ---- files that are valid -------------------------------------------------------------------- */
 
 TEST(salvages_an_undamaged_file_completely_and_does_not_change_it)
 {
@@ -192,9 +192,9 @@ TEST(salvages_an_undamaged_file_completely_and_does_not_change_it)
     bson_destroy(&list);
     truce_store_close(saved);
     REQUIRE(image_read(&after, path));
-    CHECK(after.size == sound.size && !memcmp(after.bytes, sound.bytes, sound.size));
+    CHECK(after.size == valid.size && !memcmp(after.bytes, valid.bytes, valid.size));
     image_release(&after);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* Documents that are older than their validator stay, and new ones are checked against it. */
@@ -363,7 +363,7 @@ TEST(a_store_that_is_open_is_not_salvaged)
     strcat(path, ".none");
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_salvage(path, to, NULL, &report, &error), error);
     truce_store_close(to);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* ---- pages that are gone --------------------------------------------------------------------- */
@@ -375,7 +375,7 @@ static uint8_t kind_of(const struct image *image, uint32_t page)
 
 static void without_page(uint32_t page)
 {
-    struct image image = image_copy(&sound);
+    struct image image = image_copy(&valid);
 
     memset(image.bytes + (size_t)(page - 1) * KV_PAGE_BYTES, 0, KV_PAGE_BYTES);
     CHECK(image_write(&image, path));
@@ -389,8 +389,8 @@ TEST(saves_all_documents_without_inner_pages)
     int tried = 0;
 
     REQUIRE(make());
-    for (uint32_t page = 2; page <= sound.size / KV_PAGE_BYTES; page++) {
-        if (kind_of(&sound, page) != INNER)
+    for (uint32_t page = 2; page <= valid.size / KV_PAGE_BYTES; page++) {
+        if (kind_of(&valid, page) != INNER)
             continue;
         without_page(page);
         check_everything_is_saved();
@@ -400,7 +400,7 @@ TEST(saves_all_documents_without_inner_pages)
         tried++;
     }
     CHECK_INT(tried, >=, 2);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(removed_documents_stay_removed)
@@ -419,8 +419,8 @@ TEST(removed_documents_stay_removed)
     CHECK(report.complete);
     CHECK_INT(report.documents, ==, 203);
     truce_store_close(saved);
-    image_release(&sound);
-    REQUIRE(image_read(&sound, path));
+    image_release(&valid);
+    REQUIRE(image_read(&valid, path));
     for (uint32_t page = 3; page < 9;
          page++) { /* inner pages of tables among them, and nothing comes back */
         without_page(page);
@@ -428,7 +428,7 @@ TEST(removed_documents_stay_removed)
         CHECK_INT(report.strays, ==, 0);
         truce_store_close(saved);
     }
-    image_release(&sound);
+    image_release(&valid);
     bson_destroy(filter);
 }
 
@@ -442,7 +442,7 @@ TEST(saves_all_documents_without_the_first_page)
     CHECK_INT(report.doubtful + report.strays, ==, 1703);
     CHECK(!report.complete);
     truce_store_close(saved);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* The map says which table each page belongs to; salvage finds this out by itself. */
@@ -452,7 +452,7 @@ TEST(loses_nothing_without_the_page_map)
     without_page(2);
     check_complete();
     truce_store_close(saved);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 static void check_kind(uint32_t number, const uint8_t *bytes, enum page_recovery_kind expected)
@@ -462,7 +462,7 @@ static void check_kind(uint32_t number, const uint8_t *bytes, enum page_recovery
     struct page_recovery recovery;
     bson_error_t error;
 
-    memcpy(image.bytes, sound.bytes, KV_PAGE_BYTES);
+    memcpy(image.bytes, valid.bytes, KV_PAGE_BYTES);
     memcpy(image.bytes + (size_t)(number - 1) * KV_PAGE_BYTES, bytes, KV_PAGE_BYTES);
     image_seal(&image, number);
     CHECK(image_write(&image, path));
@@ -470,7 +470,7 @@ static void check_kind(uint32_t number, const uint8_t *bytes, enum page_recovery
     if (!CHECK_OK(truce__page_recovery_open(path, &recovery, &error), error))
         return;
     truce__page_recovery_page(&recovery, number, &page);
-    CHECK(page.state == PAGE_RECOVERY_SOUND && page.kind == expected);
+    CHECK(page.state == PAGE_RECOVERY_VALID && page.kind == expected);
     truce__page_recovery_close(&recovery);
 }
 
@@ -489,7 +489,7 @@ TEST(a_map_is_not_a_page_of_a_tree)
     bytes[20] = 0;
     bytes[5] = 6; /* ... and none of another kind */
     check_kind(820, bytes, PAGE_RECOVERY_INNER);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* The page of the catalog: the names of the tables of these rows are lost. */
@@ -502,7 +502,7 @@ TEST(saves_all_documents_without_the_catalog)
     CHECK(!report.complete && report.lost_pages == 1);
     CHECK_INT(count_in("one"), ==, 0);
     truce_store_close(saved);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* The first inner page whose first leaf has a document of the collection. */
@@ -533,7 +533,7 @@ static uint8_t *first_child(struct image *image, uint32_t page)
 /* Puts the first page of "two" where "one" has its own. */
 static void mislead(bool sealed)
 {
-    struct image image = image_copy(&sound);
+    struct image image = image_copy(&valid);
     uint32_t one = inner_of(&image, 0), two = inner_of(&image, 1);
 
     if (CHECK(one && two && one != two)) {
@@ -552,7 +552,7 @@ TEST(a_wrong_number_does_not_lead_into_another_collection)
     mislead(false);
     check_everything_is_saved();
     truce_store_close(saved);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(no_document_is_of_two_collections)
@@ -561,20 +561,20 @@ TEST(no_document_is_of_two_collections)
     mislead(true);
     CHECK_INT(report.documents + report.doubtful + report.strays + report.lost, <=, 1703);
     truce_store_close(saved);
-    image_release(&sound);
+    image_release(&valid);
 }
 
-/* Any page, lost or with a wrong byte: documents on other pages are saved as sound. */
+/* Any page, lost or with a wrong byte: documents on other pages are saved as valid. */
 TEST(one_lost_page_costs_only_its_own_documents)
 {
     enum { ON_A_PAGE = 40 };
     uint32_t pages, step;
 
     REQUIRE(make());
-    pages = (uint32_t)(sound.size / KV_PAGE_BYTES);
+    pages = (uint32_t)(valid.size / KV_PAGE_BYTES);
     step = pages / (uint32_t)test_scale("TRUCE_SALVAGE_IMAGES", IMAGES) + 1;
     for (uint32_t page = 4; page <= pages; page += step) {
-        struct image image = image_copy(&sound);
+        struct image image = image_copy(&valid);
 
         without_page(page);
         CHECK_INT(check_all_right(), >=, 1703 - ON_A_PAGE);
@@ -588,7 +588,7 @@ TEST(one_lost_page_costs_only_its_own_documents)
         CHECK(!report.complete || !(report.doubtful + report.lost));
         truce_store_close(saved);
     }
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* Makes a file in which each collection has pages among those of the others: the pages of a
@@ -643,7 +643,7 @@ static void damage_pages(bool sealed)
     long images = test_scale("TRUCE_SALVAGE_IMAGES", IMAGES);
 
     for (long i = 0; i < images; i++) {
-        struct image image = image_copy(&sound);
+        struct image image = image_copy(&valid);
 
         image_harm(&image, &generator, 1 + (int)below(30), sealed);
         if (below(10) == 0)
@@ -657,18 +657,18 @@ static void damage_pages(bool sealed)
     }
 }
 
-TEST(never_reports_wrong_documents_of_changed_bytes_as_sound)
+TEST(never_reports_wrong_documents_of_changed_bytes_as_valid)
 {
     REQUIRE(make());
     damage_pages(false);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(salvages_changed_bytes_with_right_checksums_without_a_crash)
 {
     REQUIRE(make());
     damage_pages(true);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(a_log_of_any_bytes_crashes_nothing)
@@ -712,7 +712,7 @@ TEST(the_program_reports_documents_that_were_not_saved)
     command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
     CHECK_INT(command->code, ==, 0);
     CHECK(strstr(command->out, "one: 1200 documents") && strstr(command->out, "complete: 1703"));
-    image = image_copy(&sound);
+    image = image_copy(&valid);
     for (uint32_t page = 10; kind_of(&image, page) == LEAF || !damaged; page++) {
         damaged = kind_of(&image, page) == LEAF;
         image.bytes[(size_t)(page - 1) * KV_PAGE_BYTES + 3000] ^= damaged;
@@ -731,5 +731,5 @@ TEST(the_program_reports_documents_that_were_not_saved)
     strcat(path, ".none");
     command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
     CHECK_INT(command->code, ==, 3);
-    image_release(&sound);
+    image_release(&valid);
 }

@@ -1,5 +1,5 @@
 /* The structures that lead to documents and name them are damaged: no document is reported as
- * sound in a collection that is not its own. */
+ * valid in a collection that is not its own. */
 #include <string.h>
 
 #include "engine/storage/checksum_vfs.h"
@@ -11,7 +11,7 @@
 enum { COLLECTIONS = 120 };
 
 static char path[400];
-static struct image sound;
+static struct image valid;
 static truce_salvage_report report;
 
 /* Collections of one page each, so many that the schema and the catalog have several. */
@@ -33,7 +33,7 @@ static bool make(void)
         bson_destroy(&document);
     }
     truce_store_close(store);
-    return image_read(&sound, path);
+    return image_read(&valid, path);
 }
 
 static void check_document(const bson_t *document, const char *name)
@@ -104,14 +104,14 @@ static void definition_of(int collection, char *definition)
  * again. */
 static void exchange(struct image *image, const void *one, const void *other, size_t size, int at)
 {
-    const uint8_t of_one = find_text(&sound, one, size, 0)[at],
-                  of_other = find_text(&sound, other, size, 0)[at];
+    const uint8_t of_one = find_text(&valid, one, size, 0)[at],
+                  of_other = find_text(&valid, other, size, 0)[at];
     uint8_t *place;
 
-    for (int n = 0; (place = find_text(&sound, one, size, n)) != NULL; n++)
-        image->bytes[place + at - sound.bytes] = of_other;
-    for (int n = 0; (place = find_text(&sound, other, size, n)) != NULL; n++)
-        image->bytes[place + at - sound.bytes] = of_one;
+    for (int n = 0; (place = find_text(&valid, one, size, n)) != NULL; n++)
+        image->bytes[place + at - valid.bytes] = of_other;
+    for (int n = 0; (place = find_text(&valid, other, size, n)) != NULL; n++)
+        image->bytes[place + at - valid.bytes] = of_one;
 }
 
 static void check_in_doubt(const struct image *image)
@@ -127,11 +127,11 @@ TEST(marks_documents_of_a_doubtful_name_as_doubtful)
     struct image image;
 
     REQUIRE(make());
-    image = image_copy(&sound);
+    image = image_copy(&valid);
     exchange(&image, one, other, sizeof one, sizeof one - 2);
     check_in_doubt(&image);
     image_release(&image);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 TEST(marks_documents_of_a_doubtful_root_as_doubtful)
@@ -140,13 +140,13 @@ TEST(marks_documents_of_a_doubtful_root_as_doubtful)
     struct image image;
 
     REQUIRE(make());
-    image = image_copy(&sound);
+    image = image_copy(&valid);
     definition_of(3, one);
     definition_of(2, other);
     exchange(&image, one, other, strlen(one), -1); /* the root is stored before it */
     check_in_doubt(&image);
     image_release(&image);
-    image_release(&sound);
+    image_release(&valid);
 }
 
 static bool has_document(const uint8_t *page)
@@ -161,7 +161,7 @@ static int wipe(struct image *image, const void *text, size_t size)
     int wiped = 0;
 
     for (size_t at = KV_PAGE_BYTES; at < image->size; at += KV_PAGE_BYTES) {
-        const uint8_t *page = sound.bytes + at;
+        const uint8_t *page = valid.bytes + at;
 
         if (memmem(page, KV_PAGE_BYTES, text, size) && !has_document(page)) {
             memset(image->bytes + at, 0, KV_PAGE_BYTES);
@@ -177,9 +177,9 @@ static void wipe_document(struct image *image, const char *name)
     const uint8_t *at;
 
     memcpy(text + 7, name, 6);
-    at = find_text(&sound, text, sizeof text, 0);
+    at = find_text(&valid, text, sizeof text, 0);
     if (CHECK(at != NULL))
-        memset(image->bytes + (size_t)(at - sound.bytes) / KV_PAGE_BYTES * KV_PAGE_BYTES, 0,
+        memset(image->bytes + (size_t)(at - valid.bytes) / KV_PAGE_BYTES * KV_PAGE_BYTES, 0,
                KV_PAGE_BYTES);
 }
 
@@ -200,7 +200,7 @@ TEST(a_page_of_an_unknown_collection_is_assigned_to_no_other)
 {
     REQUIRE(make());
     for (int i = 0; i < COLLECTIONS - 40; i += 10) {
-        struct image image = image_copy(&sound);
+        struct image image = image_copy(&valid);
         char definition[KV_DEFINITION_BYTES];
 
         definition_of(i, definition);
@@ -211,5 +211,5 @@ TEST(a_page_of_an_unknown_collection_is_assigned_to_no_other)
         CHECK(!report.complete);
         image_release(&image);
     }
-    image_release(&sound);
+    image_release(&valid);
 }

@@ -305,7 +305,7 @@ static void with_store(void (*function)(truce_store *store, struct outcome *outc
     truce_store_close(store);
 }
 
-/* All documents are saved as sound, or the call fails, or reports the parts that it could not
+/* All documents are saved as valid, or the call fails, or reports the parts that it could not
  * read. */
 static void salvage_it(struct outcome *outcome)
 {

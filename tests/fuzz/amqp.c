@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct broker_message *message = amqp_message_make(&envelope);
         int64_t position;
 
-        truce_assert(truce__document_sound(bson_get_data(&message->facts), message->facts.len));
+        truce_assert(truce__document_valid(bson_get_data(&message->facts), message->facts.len));
         (void)amqp_message_offset(message, &position);
         truce__broker_message_free(message);
     }

@@ -50,7 +50,7 @@ static void fuzz_effect(struct effect_target *target, const bson_t *message)
 
     truce_assert(!status == !error.message[0]);
     if (!status) {
-        truce_assert(truce__document_sound(bson_get_data(&effect.changes), effect.changes.len));
+        truce_assert(truce__document_valid(bson_get_data(&effect.changes), effect.changes.len));
         if (!truce_commit_begin(memory_store(), NULL, &commit, NULL))
             status = truce__effect_add(target, &effect, commit, &error);
         truce_commit_free(commit);

@@ -1,7 +1,7 @@
 /*
  * The input is a login. Each line is a payload of saslStart (a line that begins with "<"), of
  * saslContinue (">"), or of hello ("?"), by SCRAM-SHA-256 or (a second byte that is odd)
- * SCRAM-SHA-1. "*" is replaced by the nonce of the server. Whatever comes, the answer is one sound
+ * SCRAM-SHA-1. "*" is replaced by the nonce of the server. Whatever comes, the answer is one valid
  * document, and no user is logged in.
  */
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Projections. Whatever the projection and the document are, compiling and applying end in a sound
+/* Projections. Whatever the projection and the document are, compiling and applying end in a valid
  * document or an error. Including the same fields twice equals including them once. The inclusion
  * and the exclusion of the same fields have no field in common.
  *

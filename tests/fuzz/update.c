@@ -1,6 +1,6 @@
 /*
  * Updates. Whatever the update, the document, and the query are, compiling and applying end in a
- * document or an error. The document is sound, within the limits, and has its old `_id`. If nothing
+ * document or an error. The document is valid, within the limits, and has its old `_id`. If nothing
  * was modified, it is the old one byte by byte. Operators that only say how the document shall be
  * change it once. $update does to the items it finds what an array filter does.
  *
@@ -127,7 +127,7 @@ static bool same_bytes(const bson_t *a, const bson_t *b)
     return a->len == b->len && !memcmp(bson_get_data(a), bson_get_data(b), a->len);
 }
 
-static void check_sound(const bson_t *document)
+static void check_valid(const bson_t *document)
 {
     bson_error_t error;
 
@@ -148,7 +148,7 @@ static truce_status apply(const struct update *update, const struct match_result
         truce__update_apply(update, before, found, &context, after, result, error);
 
     if (status == TRUCE_OK) {
-        check_sound(after);
+        check_valid(after);
         truce_assert(
             truce__value_equal(id, truce__value_field(truce__value_document(after), "_id", 3)));
         truce_assert(result->modified || same_bytes(before, after));
@@ -166,7 +166,7 @@ static void insert(const struct update *update, const struct match *match)
     bson_t made;
 
     if (truce__update_insert(update, match, &context, &made, &error) == TRUCE_OK)
-        check_sound(&made);
+        check_valid(&made);
     bson_destroy(&made);
     truce__arena_release(&arena);
 }

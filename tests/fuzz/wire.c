@@ -1,6 +1,6 @@
 /*
  * The input is a message without its length. It is opened if it is compressed, read as a server
- * reads it, and answered from a store in memory. Whatever comes, the answer is one sound document
+ * reads it, and answered from a store in memory. Whatever comes, the answer is one valid document
  * with `ok`.
  */
 #include "server/net/wire_protocol.h"

@@ -77,7 +77,7 @@ static void run(const struct rule *rule)
     on_every_setting(on_setting);
 }
 
-TEST(a_sound_store_has_no_findings)
+TEST(a_valid_store_has_no_findings)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "]}",
                        .document = "{'_id': 'a', 'n': 2, '_rev': " C "}",

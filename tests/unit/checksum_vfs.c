@@ -20,7 +20,7 @@ enum { DOCUMENTS = 120 };
 static const char *const collections[] = {"north", "east", "south"};
 
 static char path[400];
-static struct image sound;
+static struct image valid;
 
 static void fill(truce_store *store, const char *name)
 {
@@ -50,14 +50,14 @@ static bool make(void)
     bson_error_t error;
 
     snprintf(path, sizeof path, "%s/s.truce", test_directory());
-    if (sound.size)
+    if (valid.size)
         return true;
     if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
         return false;
     for (size_t i = 0; i < 3; i++)
         fill(store, collections[i]);
     truce_store_close(store);
-    return image_read(&sound, path);
+    return image_read(&valid, path);
 }
 
 /* Reads every document, by the index too. Returns how many reads succeeded before a failure. */
@@ -132,15 +132,15 @@ TEST(a_byte_that_changed_is_named_and_everything_else_can_be_read)
 
     REQUIRE(make());
     truce__random_seed(&random, test_seed());
-    pages = (uint32_t)(sound.size / KV_PAGE_BYTES);
-    image = (struct image){bson_malloc(sound.size), sound.size};
+    pages = (uint32_t)(valid.size / KV_PAGE_BYTES);
+    image = (struct image){bson_malloc(valid.size), valid.size};
     CHECK_INT(pages, >, 60);
     for (uint32_t page = 1; page <= pages; page++) {
         size_t at =
             (size_t)(page - 1) * KV_PAGE_BYTES + truce__random_below(&random, KV_PAGE_BYTES);
         int damaged;
 
-        memcpy(image.bytes, sound.bytes, sound.size);
+        memcpy(image.bytes, valid.bytes, valid.size);
         if (page == 1) /* the page without the header of the file */
             at = 200 + at % 3000;
         image.bytes[at] ^= (uint8_t)(1 << truce__random_below(&random, 8));
@@ -168,13 +168,13 @@ TEST(no_bit_of_the_header_disables_the_checksums)
     int refused = 0;
 
     REQUIRE(make());
-    image = (struct image){bson_malloc(sound.size), sound.size};
+    image = (struct image){bson_malloc(valid.size), valid.size};
     for (int bit = 0; bit < 100 * 8; bit++) {
         truce_store *store;
         bson_error_t error = {0};
         truce_status status;
 
-        memcpy(image.bytes, sound.bytes, sound.size);
+        memcpy(image.bytes, valid.bytes, valid.size);
         image.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         REQUIRE(image_write(&image, path));
         status = truce_store_open(path, &options, &store, &error);
@@ -197,8 +197,8 @@ static void check_header(size_t place, uint8_t byte, bool sealed, const char *wo
     bson_error_t error = {0};
 
     REQUIRE(make());
-    image = (struct image){bson_malloc(sound.size), sound.size};
-    memcpy(image.bytes, sound.bytes, sound.size);
+    image = (struct image){bson_malloc(valid.size), valid.size};
+    memcpy(image.bytes, valid.bytes, valid.size);
     CHECK(image.bytes[place] != byte);
     image.bytes[place] = byte;
     if (sealed)
@@ -238,7 +238,7 @@ static bool make_with_last(struct image *image)
     truce_store *store;
     bson_error_t error;
 
-    if (!make() || !image_write(&sound, path) ||
+    if (!make() || !image_write(&valid, path) ||
         !CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
         return false;
     CHECK_OK(truce_insert(store, "last", empty, NULL, &error), error);
@@ -350,8 +350,8 @@ TEST(refuses_pages_that_were_swapped)
     uint32_t last;
 
     REQUIRE(make());
-    image = (struct image){bson_malloc(sound.size), sound.size};
-    memcpy(image.bytes, sound.bytes, sound.size);
+    image = (struct image){bson_malloc(valid.size), valid.size};
+    memcpy(image.bytes, valid.bytes, valid.size);
     last = (uint32_t)(image.size / KV_PAGE_BYTES);
     memcpy(page, image.bytes + (size_t)(last - 1) * KV_PAGE_BYTES, KV_PAGE_BYTES);
     memmove(image.bytes + (size_t)(last - 1) * KV_PAGE_BYTES,

@@ -323,7 +323,7 @@ TEST(a_damaged_row_does_not_hide_a_document_elsewhere)
 
     if (!begin())
         return;
-    truce__kv_sound(kv, is_not_100, seen);
+    truce__kv_set_validator(kv, is_not_100, seen);
     put(0);
     put(1);
     CHECK(put(100) == 3);

@@ -139,7 +139,7 @@ TEST(repairs_the_indexes_of_the_given_collection_only)
     check_reported(false, "");
 }
 
-TEST(a_sound_file_has_no_findings)
+TEST(a_valid_file_has_no_findings)
 {
     make();
     check_reported(false, "");

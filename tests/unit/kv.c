@@ -397,8 +397,8 @@ TEST(a_walk_vouches_for_the_same_walk_of_the_same_version_alone)
     bson_error_t error;
 
     REQUIRE(open_both());
-    truce__kv_sound(reader, is_no_x, seen);
-    truce__kv_sound(writer, is_no_x, seen);
+    truce__kv_set_validator(reader, is_no_x, seen);
+    truce__kv_set_validator(writer, is_no_x, seen);
     begin();
     insert("a");
     insert("b");
@@ -455,7 +455,7 @@ TEST(skips_checked_bodies_in_their_own_rows_only)
 
     REQUIRE(open_both());
     truce__kv_vouch(writer, 0, 2, text("x")); /* no check yet */
-    truce__kv_sound(writer, is_counted, seen);
+    truce__kv_set_validator(writer, is_counted, seen);
     begin();
     insert("a");
     insert("x");
@@ -484,8 +484,8 @@ TEST(checks_each_body_once_for_all_connections)
     uint32_t version;
 
     REQUIRE(open_both());
-    truce__kv_sound(writer, is_counted, seen);
-    truce__kv_sound(reader, is_counted, seen);
+    truce__kv_set_validator(writer, is_counted, seen);
+    truce__kv_set_validator(reader, is_counted, seen);
     begin();
     insert("a");
     insert("x");

@@ -109,16 +109,16 @@ static bool reads(const uint8_t *bytes, uint32_t size)
 {
     bson_t document = BSON_INITIALIZER;
     struct ranges ranges = {0};
-    bool sound;
+    bool valid;
 
     bson_append_binary(&document, "r", -1, BSON_SUBTYPE_BINARY, bytes, size);
-    sound = truce__ranges_read(&document, "r", 100, 199, &ranges);
-    for (size_t i = 0; sound && i < ranges.count; i++)
+    valid = truce__ranges_read(&document, "r", 100, 199, &ranges);
+    for (size_t i = 0; valid && i < ranges.count; i++)
         CHECK(ranges.at[i].from >= 100 && ranges.at[i].from <= ranges.at[i].to &&
               ranges.at[i].to <= 199);
     truce__ranges_release(&ranges);
     bson_destroy(&document);
-    return sound;
+    return valid;
 }
 
 TEST(refuses_bytes_that_are_not_ranges)

@@ -115,7 +115,7 @@ static int32_t number_field(struct value document, const char *name)
 }
 
 /* Checks the write as the store checks a write before it calls its backend. */
-static bool delegated_is_sound(const truce_write *write, bool atomic)
+static bool delegated_is_valid(const truce_write *write, bool atomic)
 {
     const truce_write_options *options = &write->options;
 
@@ -167,7 +167,7 @@ static bool delegated_unpack_write(struct value packed, bool atomic, truce_write
                                   .sort = delegated_part(packed, part_names[SORT], &parts[SORT]),
                                   .array_filters = delegated_part(packed, part_names[ARRAY_FILTERS],
                                                                   &parts[ARRAY_FILTERS])}};
-    return delegated_is_sound(write, atomic);
+    return delegated_is_valid(write, atomic);
 }
 
 /* ---- outcomes ------------------------------------------------------------------------------- */

@@ -95,16 +95,16 @@ static void integrity_report(struct integrity *examine, const char *rule, const 
 
 /* Reads a page of the file up to LOOKS times, until its checksum is right: a checkpoint may be
  * writing it. `*there` is false after the end of the file. */
-static truce_status integrity_check_page(struct kv *kv, uint32_t page, bool *there, bool *sound,
+static truce_status integrity_check_page(struct kv *kv, uint32_t page, bool *there, bool *valid,
                                          bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    *sound = false;
-    for (int i = 0; i < LOOKS && !*sound && !status; i++) {
+    *valid = false;
+    for (int i = 0; i < LOOKS && !*valid && !status; i++) {
         if (i)
             truce__clock_sleep_ms(READ_AGAIN_MS);
-        status = truce__kv_page_read_state(kv, page, there, sound, error);
+        status = truce__kv_page_read_state(kv, page, there, valid, error);
         if (!*there)
             break;
     }
@@ -114,7 +114,7 @@ static truce_status integrity_check_page(struct kv *kv, uint32_t page, bool *the
 /* Checks the checksum of every page of the file, and reports damaged ones. */
 static truce_status integrity_pages(struct integrity *examine, bson_error_t *error)
 {
-    bool there = true, sound;
+    bool there = true, valid;
     truce_status status = TRUCE_OK;
 
     for (uint32_t page = 1; !status && page < UINT32_MAX; page++) {
@@ -122,12 +122,12 @@ static truce_status integrity_pages(struct integrity *examine, bson_error_t *err
 
         status = truce__budget_spend(&examine->budget, STEPS_OF_PAGE, error);
         if (!status)
-            status = integrity_check_page(examine->reader->kv, page, &there, &sound, error);
+            status = integrity_check_page(examine->reader->kv, page, &there, &valid, error);
         if (status || !there)
             break;
         snprintf(text, sizeof text, "page %u of the file cannot be read, or has a wrong checksum",
                  page);
-        if (!sound)
+        if (!valid)
             integrity_report(examine, "damaged-page", "",
                              "none: copy what can be read into another store", false, text);
     }
@@ -192,7 +192,7 @@ static void integrity_documents(struct integrity *examine)
         if (status ||
             !integrity_continues(examine, 1 + (uint32_t)(cursor.body.size / BYTES_OF_STEP)))
             break;
-        if (!truce__document_sound(cursor.body.data, cursor.body.size)) {
+        if (!truce__document_valid(cursor.body.data, cursor.body.size)) {
             report_row(examine, cursor.row);
             continue;
         }

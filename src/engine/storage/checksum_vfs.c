@@ -125,7 +125,7 @@ uint64_t truce__kv_page_sum(const uint8_t *page, uint32_t number)
     return page_step(page_step(page_step(page_step(d, c), b), a), KV_PAGE_BYTES);
 }
 
-static bool page_is_sound(const uint8_t *page, uint32_t number)
+static bool page_is_valid(const uint8_t *page, uint32_t number)
 {
     return page_word_at(page + KV_PAGE_BYTES - KV_SUM_BYTES) == truce__kv_page_sum(page, number);
 }
@@ -137,7 +137,7 @@ static int page_verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 o
 {
     uint32_t number = (uint32_t)(offset / KV_PAGE_BYTES + 1);
 
-    if (!page_is_sound(page, number)) {
+    if (!page_is_valid(page, number)) {
         file->damaged = number;
         return number == 1 && !truce__kv_magic_show(page) ? SQLITE_NOTADB : SQLITE_IOERR_DATA;
     }
@@ -361,13 +361,13 @@ static int page_read_state(struct kv_page_file *file, struct kv_page_state *stat
     int result = file->real->pMethods->xFileSize(file->real, &size);
 
     state->there = offset < size;
-    state->sound = false;
+    state->valid = false;
     if (result || !state->there)
         return result;
     /* If the file ends within a page, it was truncated. */
     result = file->real->pMethods->xRead(file->real, state->bytes, KV_PAGE_BYTES, offset);
-    state->sound =
-        !result && (page_is_sound(state->bytes, state->page) || page_is_empty(state->bytes));
+    state->valid =
+        !result && (page_is_valid(state->bytes, state->page) || page_is_empty(state->bytes));
     return SQLITE_OK;
 }
 

@@ -83,7 +83,7 @@ struct kv_page_state {
     /* Out: whether the file is long enough. */
     bool there;
     /* Out: whether its checksum is right, or it was never written. */
-    bool sound;
+    bool valid;
     /* Out: the content. */
     uint8_t bytes[KV_PAGE_BYTES];
 };

@@ -1008,10 +1008,10 @@ void truce__kv_wide(struct kv *kv, int64_t table)
     kv->wide = table;
 }
 
-void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size),
-                     struct seen *seen)
+void truce__kv_set_validator(struct kv *kv, bool (*valid)(const uint8_t *body, size_t size),
+                             struct seen *seen)
 {
-    kv->sound = sound;
+    kv->valid = valid;
     kv->seen = seen;
 }
 
@@ -1027,7 +1027,7 @@ bool truce__kv_check_body(struct kv *kv, int64_t table, int64_t row, struct byte
 {
     if (body.size > TRUCE_DOCUMENT_BYTES_MAX && table != kv->wide)
         return false;
-    if (!kv->sound(body.data, body.size))
+    if (!kv->valid(body.data, body.size))
         return false;
     kv_remember(kv, table, row, body);
     return true;
@@ -1035,7 +1035,7 @@ bool truce__kv_check_body(struct kv *kv, int64_t table, int64_t row, struct byte
 
 void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
-    if (kv->sound)
+    if (kv->valid)
         kv_remember(kv, table, row, body);
 }
 

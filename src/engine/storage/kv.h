@@ -76,13 +76,13 @@ void truce__kv_share(struct kv *kv, struct page_cache *cache);
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 
-/* Passes every body that is read to `sound` first, except those that `seen` (body_fingerprints.h)
- * knows. If `sound` returns false, the call fails with CORRUPT. It also fails for a body that is
+/* Passes every body that is read to `valid` first, except those that `seen` (body_fingerprints.h)
+ * knows. If `valid` returns false, the call fails with CORRUPT. It also fails for a body that is
  * larger than a document may be, except in the table that is `wide` (TRUCE_ROW_BYTES_MAX). Several
- * connections may share `seen`, which lasts longer than they do, if they have the same `sound`. */
+ * connections may share `seen`, which lasts longer than they do, if they have the same `valid`. */
 struct seen;
-void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size),
-                     struct seen *seen);
+void truce__kv_set_validator(struct kv *kv, bool (*valid)(const uint8_t *body, size_t size),
+                             struct seen *seen);
 void truce__kv_wide(struct kv *kv, int64_t table);
 
 /* Declares that this body, which was just written into the row, is valid. These bytes are not
@@ -234,7 +234,7 @@ truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bo
 
 /* Reads the whole log and finds out whether its frames are those that were written, up to a frame
  * of another generation or the end. No connection may be open. */
-truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error);
+truce_status truce__kv_log_verify(const char *path, bool *valid, bson_error_t *error);
 /* Fails with CORRUPT if the header of the log has a wrong checksum: SQLite would treat such a log
  * as empty. The log exists and is not shorter than its header. */
 truce_status truce__kv_log_check_header(const char *path, bson_error_t *error);
@@ -310,14 +310,14 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 
 /* Reads a page of the file itself. Finds out whether it is there, and whether its checksum is right
  * or the log has a newer version of the page. Called in a snapshot. */
-truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *sound,
+truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *valid,
                                        bson_error_t *error);
 
 /* Reads a page of the file itself as it is there, with its checksum. Sets `*there` if the file
- * contains the page, and `*sound` if its checksum is right or it was never written. A checkpoint
+ * contains the page, and `*valid` if its checksum is right or it was never written. A checkpoint
  * may be writing it. */
 truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
-                                 bool *sound, bson_error_t *error);
+                                 bool *valid, bson_error_t *error);
 
 /* ---- compaction (vacuum.c) -------------------------------------------------------------- */
 

@@ -101,10 +101,10 @@ struct kv {
     kv_name_function *names;
     void *names_arg;
     /* Checks a body. NULL means that every body is valid. */
-    bool (*sound)(const uint8_t *body, size_t size);
+    bool (*valid)(const uint8_t *body, size_t size);
     /* The table whose bodies may be larger than a document may be. */
     int64_t wide;
-    /* The fingerprints of bodies that were valid. Used if `sound` is not NULL. */
+    /* The fingerprints of bodies that were valid. Used if `valid` is not NULL. */
     struct seen *seen;
     struct seen_walks walks;
     /* Whether truce__kv_rows_each ended at an invalid body. */
@@ -141,9 +141,9 @@ static inline void kv_expect(const struct kv *kv, int64_t table, int64_t row)
         __builtin_prefetch(&kv->seen->prints[truce__seen_slot(table, row)]);
 }
 
-static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+static inline bool kv_is_valid(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
-    return !kv->sound || truce__seen_has(kv->seen, table, row, body.data, body.size) ||
+    return !kv->valid || truce__seen_has(kv->seen, table, row, body.data, body.size) ||
            truce__kv_check_body(kv, table, row, body);
 }
 

@@ -175,27 +175,27 @@ static truce_status is_in_log(struct kv *kv, uint32_t page, bool *is, bson_error
     return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }
 
-truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *sound,
+truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *valid,
                                        bson_error_t *error)
 {
     struct kv_page_state state = {.page = page};
     int result = sqlite3_file_control(kv->db, "main", KV_PAGE_STATE, &state);
 
     *there = state.there;
-    *sound = state.sound;
+    *valid = state.valid;
     if (result)
         return truce__kv_fail(kv, result, "read", error);
-    return state.sound || !state.there ? TRUCE_OK : is_in_log(kv, page, sound, error);
+    return state.valid || !state.there ? TRUCE_OK : is_in_log(kv, page, valid, error);
 }
 
 truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
-                                 bool *sound, bson_error_t *error)
+                                 bool *valid, bson_error_t *error)
 {
     struct kv_page_state state = {.page = page};
     int result = sqlite3_file_control(kv->db, "main", KV_PAGE_STATE, &state);
 
     *there = state.there;
-    *sound = state.sound;
+    *valid = state.valid;
     memcpy(bytes, state.bytes, KV_PAGE_BYTES);
     return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }

@@ -65,7 +65,7 @@ static truce_status kv_lend_body(struct kv *kv, sqlite3_stmt *statement, int64_t
                                  int column, struct bytes *body, bson_error_t *error)
 {
     *body = column_bytes(statement, column);
-    if (!kv_is_sound(kv, table, row, *body)) {
+    if (!kv_is_valid(kv, table, row, *body)) {
         sqlite3_reset(statement);
         return truce__kv_fail_row(kv, table, row, error);
     }
@@ -171,7 +171,7 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
 
     kv_expect(kv, table, row);
     if (truce__kv_direct_row(kv, table, row, body))
-        return kv_is_sound(kv, table, row, *body) ? TRUCE_OK
+        return kv_is_valid(kv, table, row, *body) ? TRUCE_OK
                                                   : truce__kv_fail_row(kv, table, row, error);
     status = truce__kv_statement(kv, ROW_GET, table, 0, &statement, error);
     if (status)
@@ -386,7 +386,7 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
 static bool table_take_row(struct kv *kv, int64_t row, struct bytes body)
 {
     kv->corrupted =
-        row <= kv->taken || (row > kv->walked && !kv_is_sound(kv, kv->table, row, body));
+        row <= kv->taken || (row > kv->walked && !kv_is_valid(kv, kv->table, row, body));
     kv->taken = row;
     return !kv->corrupted && kv->take(kv->take_arg, row, body);
 }
@@ -414,7 +414,7 @@ static uint32_t version_of_walk(struct kv *kv)
 {
     unsigned version = 0;
 
-    if (kv->state == KV_SNAPSHOT && kv->sound)
+    if (kv->state == KV_SNAPSHOT && kv->valid)
         (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_DATA_VERSION, &version);
     return version;
 }
@@ -580,7 +580,7 @@ truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error
     if (status || !cursor->bodies)
         return status;
     cursor->body = column_bytes(cursor->statement, cursor->keys ? 2 : 1);
-    if (!cursor->raw && !kv_is_sound(cursor->kv, cursor->table, cursor->row, cursor->body))
+    if (!cursor->raw && !kv_is_valid(cursor->kv, cursor->table, cursor->row, cursor->body))
         return truce__kv_fail_row(cursor->kv, cursor->table, cursor->row, error);
     return TRUCE_OK;
 }

@@ -447,12 +447,12 @@ static truce_status lock_file_read_log_again(struct lock *lock, const char *path
                                              bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    bool sound;
+    bool valid;
 
     if (!atomic_load(&lock->page->log_damaged))
         return TRUCE_OK;
-    status = truce__kv_log_verify(path, &sound, error);
-    if (!status && sound)
+    status = truce__kv_log_verify(path, &valid, error);
+    if (!status && valid)
         atomic_store(&lock->page->log_damaged, false);
     return status ? status : truce__lock_log_usable(lock, error);
 }

@@ -324,7 +324,7 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
                                                    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES])
 {
     bool stale = page && page <= recovery->pages && recovery->marks[page] & PAGE_RECOVERY_STALE;
-    bool sound;
+    bool valid;
 
     if (!page || page > recovery->pages)
         return PAGE_RECOVERY_GONE;
@@ -333,7 +333,7 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
 
         if (read_at(recovery->log, bytes, PAGE_RECOVERY_PAGE_BYTES, offset)) {
             (void)truce__kv_magic_show(bytes);
-            return stale ? PAGE_RECOVERY_DOUBTFUL : PAGE_RECOVERY_SOUND;
+            return stale ? PAGE_RECOVERY_DOUBTFUL : PAGE_RECOVERY_VALID;
         }
         stale = true;
     }
@@ -341,10 +341,10 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
                  (int64_t)(page - 1) * PAGE_RECOVERY_PAGE_BYTES) ||
         page_recovery_is_empty(bytes))
         return PAGE_RECOVERY_GONE;
-    sound = !stale && has_right_sum(bytes, page);
+    valid = !stale && has_right_sum(bytes, page);
     if (page == 1)
         (void)truce__kv_magic_show(bytes);
-    return sound ? PAGE_RECOVERY_SOUND : PAGE_RECOVERY_DOUBTFUL;
+    return valid ? PAGE_RECOVERY_VALID : PAGE_RECOVERY_DOUBTFUL;
 }
 
 bool truce__page_recovery_header(const struct page_recovery *recovery,
@@ -352,7 +352,7 @@ bool truce__page_recovery_header(const struct page_recovery *recovery,
 {
     uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
 
-    if (truce__page_recovery_read(recovery, 1, bytes) != PAGE_RECOVERY_SOUND)
+    if (truce__page_recovery_read(recovery, 1, bytes) != PAGE_RECOVERY_VALID)
         return false;
     header->pages = page_number_at(bytes + HEADER_PAGES);
     header->free = page_number_at(bytes + HEADER_FREE);

@@ -20,7 +20,7 @@ enum page_recovery_state {
     /* The checksum of the page is wrong, or a newer version was lost with the log. */
     PAGE_RECOVERY_DOUBTFUL,
     /* The checksum of the page is right, and no newer version was lost. */
-    PAGE_RECOVERY_SOUND,
+    PAGE_RECOVERY_VALID,
 };
 
 struct page_recovery {

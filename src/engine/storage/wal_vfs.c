@@ -635,14 +635,14 @@ int truce__kv_log_frames(sqlite3_file *log, uint32_t last, bool *right)
 
 /* Verifies all frames of the log. A frame with a wrong checksum may also be the rest of a commit
  * that a crash interrupted. This function cannot distinguish them. */
-static int verify_log(struct kv_log *log, bool *sound)
+static int verify_log(struct kv_log *log, bool *valid)
 {
     sqlite3_int64 size = 0;
     uint8_t header[WAL_HEADER_BYTES];
     int result = log->file->pMethods->xFileSize(log->file, &size);
     uint32_t frames;
 
-    *sound = true;
+    *valid = true;
     if (result || size < WAL_HEADER_BYTES)
         return result;
     result = log->file->pMethods->xRead(log->file, header, sizeof header, 0);
@@ -650,17 +650,17 @@ static int verify_log(struct kv_log *log, bool *sound)
     return result
                ? result
                : verify_frames(log->file, header,
-                               (uint32_t)((size - WAL_HEADER_BYTES) / FRAME_BYTES), &frames, sound);
+                               (uint32_t)((size - WAL_HEADER_BYTES) / FRAME_BYTES), &frames, valid);
 }
 
-truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error)
+truce_status truce__kv_log_verify(const char *path, bool *valid, bson_error_t *error)
 {
     struct kv_log *log;
     int result = kv_wal_open_log(path, SQLITE_OPEN_READONLY, &log);
 
-    *sound = false;
+    *valid = false;
     if (!result) {
-        result = verify_log(log, sound);
+        result = verify_log(log, valid);
         truce__kv_log_close(log);
     }
     if (!result)

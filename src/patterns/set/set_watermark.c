@@ -614,22 +614,22 @@ truce_status truce__progress_read(const bson_t *document, struct progress_block 
                                   bson_error_t *error)
 {
     int64_t shift = id_number(document, "shift", BLOCK_SHIFT), base, end;
-    bool sound;
+    bool valid;
 
     *block = (struct progress_block){.number = id_number(document, "block", -1),
                                      .source = id_text(document, "_id.source"),
                                      .consumer = id_text(document, "_id.consumer")};
-    sound = block->source && block->consumer && is_width(shift) && block->number >= 0 &&
+    valid = block->source && block->consumer && is_width(shift) && block->number >= 0 &&
             block->number <= INT64_MAX >> shift;
-    if (sound) {
+    if (valid) {
         block->shift = (int)shift;
         base = block->number << shift;
         end = base + ((INT64_C(1) << shift) - 1);
-        sound = shift == BLOCK_SHIFT
+        valid = shift == BLOCK_SHIFT
                     ? truce__block_read(document, "bits", base, &block->ranges)
                     : truce__ranges_read(document, "ranges", base, end, &block->ranges);
     }
-    if (!sound) {
+    if (!valid) {
         char text[200];
 
         truce__ranges_release(&block->ranges);

@@ -356,7 +356,7 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
 
 /* Fails with CORRUPT, because the server sent an invalid document. The message has the reason and,
  * if possible, the _id. */
-truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);
+truce_status truce__mongo_malformed(const char *what, const bson_t *document, bson_error_t *error);
 
 /* ---- mongo_time_limit.c ---- */
 

@@ -156,7 +156,7 @@ static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **documen
     if (!status && at_document)
         status = cursor_view(cursor, document, error);
     if (!status && at_document && truce__document_check(&cursor->document, "document", NULL)) {
-        status = truce__mongo_unsound(cursor->what, &cursor->document, error);
+        status = truce__mongo_malformed(cursor->what, &cursor->document, error);
         *document = NULL;
     }
     return status;

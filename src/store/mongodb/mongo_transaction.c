@@ -725,7 +725,7 @@ static truce_status transaction_read_one(struct mongo_transaction *transaction,
         if (!bson_init_static(&view, bytes, size))
             status = truce__fail(TRUCE_IO, error, "%s: the server's reply has no document", text);
         else if (truce__document_check(&view, "document", NULL))
-            status = truce__mongo_unsound(text, &view, error);
+            status = truce__mongo_malformed(text, &view, error);
         else
             bson_concat(&one->document, &view);
         one->found = !status;

@@ -99,7 +99,7 @@ static truce_status mongo_depth_check(const bson_t *update, bson_error_t *error)
     return status;
 }
 
-truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error)
+truce_status truce__mongo_malformed(const char *what, const bson_t *document, bson_error_t *error)
 {
     bson_error_t why = {0};
     char *shown = NULL;

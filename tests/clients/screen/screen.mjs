@@ -121,7 +121,8 @@ const said = async (page, pattern) => {
     await page.locator('.toast', { hasText: pattern }).first().waitFor();
     await page.evaluate(() => document.querySelectorAll('.toast').forEach((one) => one.remove()));
 };
-const sound = async (page) => {
+// Fails if the page reported an error, or executed hostile content.
+const checkPage = async (page) => {
     must(!problems.length, `problems of the page: ${problems.splice(0).join('; ').slice(0, 600)}`);
     must(!(await page.evaluate(() => window.hacked)), 'hostile content ran');
 };
@@ -191,7 +192,7 @@ for (const theme of ['light', 'dark'])
             await check(`${name} in the ${theme} theme at ${width} px`, async () => {
                 await go(page, address);
                 await page.screenshot({ path: path.join(keep, `${name}-${theme}-${width}.png`) });
-                await sound(page);
+                await checkPage(page);
                 const wide = await page.evaluate(
                     () => document.documentElement.scrollWidth - window.innerWidth,
                 );
@@ -837,7 +838,7 @@ await check('a page of an earlier version of the screen loads itself again', asy
     await early.goto(`${base}/ui/#/test/cron`);
     await early.getByRole('button', { name: 'New cron line' }).waitFor();
     must(missing < 0, 'the page was not loaded again');
-    await sound(early);
+    await checkPage(early);
     await early.context().close();
 });
 await check('the first paint takes little time and waits for little', async () => {
@@ -905,7 +906,7 @@ await check('the screen works behind a proxy with a prefix', async () => {
     await page.goto(`http://127.0.0.1:${proxy.address().port}/tools/truce/`);
     await page.getByRole('heading', { name: 'Overview' }).waitFor();
     await page.locator('.queue', { hasText: 'reports' }).waitFor();
-    await sound(page);
+    await checkPage(page);
     broken = true;
     await page.locator('.banner', { hasText: 'does not reply' }).waitFor();
     broken = false;
@@ -1013,7 +1014,7 @@ await check('a user who may only read sees the screens without their actions', a
         ),
         'the log lacks the user',
     );
-    await sound(reader);
+    await checkPage(reader);
     await reader.context().close();
 });
 
@@ -1049,7 +1050,7 @@ await check('a login with a token ends when the token expires', async () => {
     await mustBeFine(holder, 'after the second login');
     await holder.getByText('read-only').waitFor();
     await holder.locator('button:disabled', { hasText: /^(Pause|Resume) the queue/ }).waitFor();
-    await sound(holder);
+    await checkPage(holder);
     await holder.context().close();
 });
 
