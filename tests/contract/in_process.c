@@ -97,6 +97,33 @@ TEST(runs_data_commands_in_the_database_that_is_named)
     truce_store_close(store); /* with an open cursor */
 }
 
+TEST(runs_commands_on_a_snapshot)
+{
+    static const char *const kinds[] = {"memory:", "file"};
+
+    for (size_t i = 0; i < 2; i++) {
+        truce_store *store = open_store(kinds[i]), *snapshot = NULL;
+        bson_error_t error = {0};
+
+        expect(store, "shop", "{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}]}", TRUCE_OK,
+               NULL);
+        expect(store, "shop",
+               "{'create': 'w', 'viewOn': 'c', 'pipeline': [{'$match': {'_id': 1}}]}", TRUCE_OK,
+               NULL);
+        CHECK_OK(truce_snapshot(store, NULL, &snapshot, &error), error);
+        expect(store, "shop", "{'delete': 'c', 'deletes': [{'q': {}, 'limit': 0}]}", TRUCE_OK,
+               NULL);
+        expect(snapshot, "shop", "{'count': 'c'}", TRUCE_OK, "\"n\" : 2");
+        expect(snapshot, "shop", "{'count': 'w'}", TRUCE_OK, "\"n\" : 1");
+        expect(snapshot, "shop", "{'find': 'w'}", TRUCE_OK, "{ \"_id\" : 1 }");
+        expect(snapshot, "shop", "{'insert': 'c', 'documents': [{'_id': 3}]}", TRUCE_INVALID, NULL);
+        truce_store_close(snapshot);
+        expect(store, "shop", "{'count': 'w'}", TRUCE_OK, "\"n\" : 0");
+        expect(store, "shop", "{'create': 'w'}", TRUCE_DUPLICATE, "NamespaceExists");
+        truce_store_close(store);
+    }
+}
+
 TEST(refuses_requests_that_are_not_commands)
 {
     truce_store *store = open_store("memory:");

@@ -14,8 +14,8 @@
  *  2. A database without views has an empty list, and its system.views is not read for each
  *     command.
  *  3. An invalid definition, which only other programs can write, is a view that cannot be read.
- *  4. If the files next to the store are not writable, the store counts no writes, and each lookup
- *     reads the list.
+ *  4. If the files next to the store are not writable, or the store is a snapshot, the store counts
+ *     no writes, and each lookup reads the list.
  *
  * A store behind another server has no views here, as that server may have its own.
  */
@@ -37,6 +37,7 @@
 #include "store/collection_alias.h"
 #include "store/file/file.h"
 #include "store/namespace_map.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -314,7 +315,8 @@ struct views *views_new(truce_store *store, const char *own)
 
     views->names.document_of = views_document_of;
     views->own = own;
-    if (engine)
+    /* A snapshot writes nothing, and the engine keeps the names of its own store. */
+    if (engine && !truce__is_view(store))
         __atomic_store_n(&engine->writer.names, &views->names, __ATOMIC_RELEASE);
     if (store->capabilities & TRUCE_CAN_WAIT && strcmp(store->ops->scheme, "mongodb") != 0)
         views->store = store;
@@ -448,14 +450,15 @@ static truce_status views_list_of(struct views *views, const char *database,
     struct list **slot = views_slot_of(views, database), *list = *slot;
     bool is_it = list && !strcmp(list->database, database);
     uint64_t token = 0;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     if (!is_it) {
         list = bson_malloc0(sizeof *list);
         snprintf(list->database, sizeof list->database, "%s", database);
         snprintf(list->stored_name, sizeof list->stored_name, "@%s." VIEWS_COLLECTION, database);
     }
-    status = truce__store_token(views->store, list->stored_name, &token, error);
+    if (!truce__is_view(views->store))
+        status = truce__store_token(views->store, list->stored_name, &token, error);
     if (status == TRUCE_INVALID) /* The store does not count writes (invariant 4). */
         status = TRUCE_OK;
     if (!status && (!token || token != list->token)) {
