@@ -448,8 +448,61 @@ TEST(a_salvage_of_a_file_that_is_not_a_store_creates_no_store)
     }
 }
 
-/* Only the server resolves views. */
-TEST(refuses_a_view_as_a_collection)
+static void make_view(const char *database)
+{
+    ANSWERS(0, "inserted 3\n", NULL, "insert", "s", "{_id: 1, g: 1}", "{_id: 2, g: 1}",
+            "{_id: 3, g: 2}", "--database", database);
+    ANSWERS(0, "{\"ok\": 1.0}\n", NULL, "command",
+            "{create: 'w', viewOn: 's', pipeline: [{$match: {g: 1}}, {$addFields: {v: '$_id'}}]}",
+            "--database", database);
+}
+
+TEST(reads_a_view_of_a_file)
+{
+    static const char *const databases[] = {"test", "shop"};
+
+    fresh_store();
+    for (int i = 0; i < 2; i++) {
+        const char *database = databases[i];
+#define READS(out, ...) ANSWERS(0, out, NULL, __VA_ARGS__, "--database", database)
+        make_view(database);
+        READS("{\"_id\": 1, \"g\": 1, \"v\": 1}\n{\"_id\": 2, \"g\": 1, \"v\": 2}\n", "find", "w");
+        READS("{\"v\": 2}\n", "find", "w", "{v: {$gt: 0}}", "--sort", "{v: -1}", "--limit", "1",
+              "-p", "{_id: 0, v: 1}");
+        READS("{\"_id\": 2, \"g\": 1, \"v\": 2}\n", "find", "w", "--skip", "1", "--hint", "_id_");
+        READS("2\n", "count", "w");
+        READS("1\n", "count", "w", "{v: 2}");
+        READS("0\n", "count", "w", "{v: 3}");
+        READS("1\n2\n", "distinct", "w", "v");
+        READS("{\"_id\": null, \"n\": 3}\n", "aggregate", "w",
+              "[{$group: {_id: null, n: {$sum: '$v'}}}]");
+        READS("{\"_id\": {\"$numberInt\": \"2\"}}\n", "export", "w", "{v: 2}", "-p", "{_id: 1}");
+        READS("_id,g,v\n1,1,1\n2,1,2\n", "export", "w", "--csv");
+        CHECK(strstr(RUN("explain", "w", "--database", database)->out, "\"$cursor\""));
+        CHECK(strstr(RUN("explain", "w", "--count", "--database", database)->out, "\"$cursor\""));
+        ANSWERS(2, "", "Option min not supported in aggregation", "find", "w", "--min", "{_id: 1}",
+                "--hint", "_id_", "--database", database);
+#undef READS
+    }
+}
+
+/* A cursor of a command has batches. */
+TEST(reads_many_documents_of_a_view)
+{
+    fresh_store();
+    make_view("test");
+    ANSWERS(
+        0, "", NULL, "aggregate", "s",
+        "[{$match: {_id: 1}}, {$set: {i: {$range: [10, 3010]}}}, {$unwind: '$i'}, {$project: {_id: "
+        "'$i', g: {$literal: 1}}}, {$merge: 's'}]");
+    ANSWERS(0, "3002\n", NULL, "count", "w");
+    CHECK_INT(strlen(RUN("export", "w", "--relaxed", "-p", "{_id: 0, g: 1}")->out), ==,
+              3002 * strlen("{\"g\": 1}\n"));
+    CHECK_INT(strlen(RUN("find", "w", "-p", "{_id: 0, g: 1}")->out), ==,
+              3002 * strlen("{\"g\": 1}\n"));
+}
+
+TEST(refuses_to_write_to_a_view_of_a_file)
 {
     static const char *const databases[] = {"test", "shop"};
 
@@ -458,19 +511,14 @@ TEST(refuses_a_view_as_a_collection)
         const char *database = databases[i];
 #define REFUSES(...)                                                                               \
     ANSWERS(2, "", "\"w\" is a view, not a collection: ", __VA_ARGS__, "--database", database)
-        ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}", "--database", database);
-        ANSWERS(0, "{\"ok\": 1.0}\n", NULL, "command", "{create: 'w', viewOn: 's', pipeline: []}",
-                "--database", database);
-        REFUSES("find", "w");
-        REFUSES("count", "w");
-        REFUSES("export", "w");
-        REFUSES("aggregate", "w", "[]");
+        make_view(database);
         REFUSES("insert", "w", "{_id: 1}");
         REFUSES("update", "w", "{}", "{$set: {a: 1}}", "--upsert");
         REFUSES("delete", "w", "{}");
         REFUSES("import", "w", "/dev/null");
         REFUSES("collections", "create", "w");
-        ANSWERS(0, "{\"_id\": 1}\n", NULL, "find", "s", "--database", database);
+        REFUSES("index", "list", "w");
+        ANSWERS(0, "3\n", NULL, "count", "s", "--database", database);
 #undef REFUSES
     }
 }

@@ -96,6 +96,8 @@ struct cli_command {
     /* The command writes documents of the collection in its first argument, so truce's own
      * collections are refused. */
     bool writes_documents;
+    /* The collection in its first argument may be a view of a file (struct cli). */
+    bool reads_views;
     /* The help omits the command, because only the program itself uses it. */
     bool hidden;
     int (*run)(struct cli *cli);
@@ -130,6 +132,9 @@ struct cli {
     truce_store *store;
     /* The file of the store did not exist before the call. */
     bool creates_store;
+    /* The collection of the call is a view of a file, which the store does not know
+     * (cli/data/view.h). */
+    bool is_view;
     /* --json: every result is a document. */
     bool json;
     /* --quiet: print no progress and no notes. */

@@ -178,19 +178,23 @@ static bool open_finds_view(truce_store *store, const char *name)
     return is_view;
 }
 
-/* Refuses a collection that is a view of the file. The server resolves views, and the store does
- * not: without this check, a command would find nothing, or create a collection under the view. */
-static int open_refuse_view(const struct cli *cli, truce_store *store)
+/* Finds out whether the collection of the call is a view of the file, and refuses it for a command
+ * that does not read views. The store does not know views: without this check, a command would find
+ * nothing, or create a collection under the view. */
+static int open_check_view(struct cli *cli, truce_store *store)
 {
     const char *name = cli->arguments[0];
 
     if (strncmp(cli->command->arguments ? cli->command->arguments : "", "COLLECTION", 10) != 0 ||
         !cli_store_path(cli->uri) || cli->creates_store || !name || !open_finds_view(store, name))
         return CLI_DONE;
-    return cli_usage(cli,
-                     "\"%s\" is a view, not a collection: truce serve reads it, and so does "
-                     "truce command '{find: \"%s\"}'",
-                     name, name);
+    cli->is_view = true;
+    return cli->command->reads_views
+               ? CLI_DONE
+               : cli_usage(cli,
+                           "\"%s\" is a view, not a collection: find, count, distinct, aggregate, "
+                           "explain, and export read it, and no command writes to it",
+                           name);
 }
 
 /* ---- the store ----------------------------------------------------------------------------- */
@@ -311,5 +315,5 @@ int cli_store_open(struct cli *cli, enum cli_store_use wanted, truce_store **sto
     /* With CLI_STORE_INPUT, Ctrl-C kills the command and its workers, and the next run resumes. */
     if (!status && use != CLI_STORE_INPUT)
         cli_interrupt_watch(*store);
-    return status ? open_failed(cli, status, &error) : open_refuse_view(cli, *store);
+    return status ? open_failed(cli, status, &error) : open_check_view(cli, *store);
 }

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/core/plain_output.h"
-#include "cli/data/query.h"
+#include "cli/data/view.h"
 #include "store/reserved_names.h"
 
 /* Returns the name of the collection that the last stage writes, or "" if it writes none. */
@@ -28,6 +28,24 @@ static const char *aggregate_target(const bson_t *pipeline)
             target = bson_iter_utf8(&stage, NULL);
     }
     return target;
+}
+
+static truce_status aggregate_view(const struct cli *cli, const struct cli_query *query,
+                                   const bson_t *pipeline, truce_cursor **cursor,
+                                   bson_error_t *error)
+{
+    bson_t request = BSON_INITIALIZER, batch;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&request, "aggregate", cli->arguments[0]);
+    BSON_APPEND_ARRAY(&request, "pipeline", pipeline);
+    BSON_APPEND_DOCUMENT_BEGIN(&request, "cursor", &batch);
+    bson_append_document_end(&request, &batch);
+    cli_view_append_query(cli, query, NULL, &request);
+    BSON_APPEND_BOOL(&request, "allowDiskUse", true);
+    status = cli_view_open(cli, cli->store, &request, cursor, error);
+    bson_destroy(&request);
+    return status;
 }
 
 static int aggregate_run(struct cli *cli)
@@ -54,8 +72,9 @@ static int aggregate_run(struct cli *cli)
         const truce_aggregate_options options = {.hint = query.options.hint,
                                                  .deadline_ms = query.options.deadline_ms,
                                                  .allow_disk_use = query.options.allow_disk_use};
-        truce_status status =
-            truce_aggregate(cli->store, cli->arguments[0], &pipeline, &options, &cursor, &error);
+        truce_status status = cli->is_view ? aggregate_view(cli, &query, &pipeline, &cursor, &error)
+                                           : truce_aggregate(cli->store, cli->arguments[0],
+                                                             &pipeline, &options, &cursor, &error);
         code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor, NULL);
     }
     bson_destroy(&pipeline);
@@ -76,6 +95,7 @@ static const struct cli_command cli_aggregate = {
         (const struct cli_option[]){CLI_HINT_OPTION, CLI_PLAIN_OPTION, CLI_CANONICAL_OPTION, {0}},
     /* The command opens the store itself, as the pipeline needs. */
     .store = CLI_STORE_NONE,
+    .reads_views = true,
     .run = aggregate_run,
 };
 

@@ -1,6 +1,7 @@
 /* truce distinct: prints the distinct values of a path. */
+#include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/data/query.h"
+#include "cli/data/view.h"
 
 static bool print_values(const bson_t *values, enum json_form form)
 {
@@ -18,6 +19,28 @@ static bool print_values(const bson_t *values, enum json_form form)
     return good;
 }
 
+/* Reads the distinct values of a view. `values` is always initialized. */
+static truce_status distinct_of_view(const struct cli *cli, const bson_t *filter, bson_t *values,
+                                     bson_error_t *error)
+{
+    bson_t request = BSON_INITIALIZER, reply, found;
+    bson_iter_t at;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&request, "distinct", cli->arguments[0]);
+    BSON_APPEND_UTF8(&request, "key", cli->arguments[1]);
+    BSON_APPEND_DOCUMENT(&request, "query", filter);
+    status = cli_view_call(cli, cli->store, &request, &reply, error);
+    bson_init(values);
+    if (!status && bson_iter_init_find(&at, &reply, "values")) {
+        truce__value_bson(truce__value_of_iter(&at), &found);
+        bson_concat(values, &found);
+    }
+    bson_destroy(&request);
+    bson_destroy(&reply);
+    return status;
+}
+
 static int distinct_run(struct cli *cli)
 {
     enum json_form form = cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
@@ -33,8 +56,9 @@ static int distinct_run(struct cli *cli)
     }
     bson_destroy(&values);
     before = truce_deadline_begin(cli->deadline_ms);
-    status =
-        truce_distinct(cli->store, cli->arguments[0], cli->arguments[1], &filter, &values, &error);
+    status = cli->is_view ? distinct_of_view(cli, &filter, &values, &error)
+                          : truce_distinct(cli->store, cli->arguments[0], cli->arguments[1],
+                                           &filter, &values, &error);
     truce_deadline_end(before);
     if (status) {
         code = cli_error(cli, NULL, status, &error);
@@ -63,6 +87,7 @@ static const struct cli_command cli_distinct = {
         "truce distinct students classes.name '{year: 2}'",
     .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
     .store = CLI_STORE_READ,
+    .reads_views = true,
     .run = distinct_run,
 };
 

@@ -15,7 +15,7 @@
 #include "cli/core/plain_output.h"
 #include "cli/core/progress.h"
 #include "cli/core/snapshot_option.h"
-#include "cli/data/query.h"
+#include "cli/data/view.h"
 
 struct export
 {
@@ -42,6 +42,8 @@ static int64_t export_count_all(const struct export *export, const struct cli_qu
     const struct cli *cli = export->cli;
     int64_t count;
 
+    if (cli->is_view)
+        return 0;
     return truce_count(export->view ? export->view : cli->store, cli->arguments[0], &query->filter,
                        &query->counting, &count, NULL)
                ? 0
@@ -60,8 +62,7 @@ static truce_status for_each(struct export *export, const struct cli_query *quer
     truce_cursor *cursor = NULL;
     const bson_t *document;
     bson_t shown;
-    truce_status status = truce_find(store, export->cli->arguments[0], &query->filter,
-                                     &query->options, &cursor, error);
+    truce_status status = cli_query_find(export->cli, store, query, &cursor, error);
 
     while (!status) {
         status = truce_cursor_next(cursor, &document, error);
@@ -203,7 +204,8 @@ static int export_run(struct cli *cli)
     if (!code)
         code = export_read_form(&export);
     if (!code)
-        code = cli_snapshot_take(cli, cli->store, &export.view);
+        code = cli->is_view ? cli_view_snapshot(cli, &export.view)
+                            : cli_snapshot_take(cli, cli->store, &export.view);
     export.plain = cli_plain_new(cli, cli->arguments[0]);
     if (!code)
         code = find_columns(&export, &query);
@@ -261,6 +263,7 @@ static const struct cli_command cli_export = {
             CLI_SNAPSHOT_OPTIONS,
             {0}},
     .store = CLI_STORE_READ,
+    .reads_views = true,
     .run = export_run,
 };
 

@@ -15,8 +15,7 @@ static int find_run(struct cli *cli)
     if (!code) {
         query.options.return_key = cli_flag(cli, "keys");
         query.options.show_record_id = cli_flag(cli, "records");
-        status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
-                            &error);
+        status = cli_query_find(cli, cli->store, &query, &cursor, &error);
         code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor, &any);
         if (!code && !any)
             cli_note_missing_collection(cli);
@@ -46,6 +45,7 @@ static const struct cli_command cli_find = {
             CLI_CANONICAL_OPTION,
             {0}},
     .store = CLI_STORE_READ,
+    .reads_views = true,
     .run = find_run,
 };
 

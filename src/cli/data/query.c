@@ -6,6 +6,7 @@
 #include "base/nearest_word.h"
 #include "cli/core/operation_row.h"
 #include "cli/core/plain_output.h"
+#include "cli/data/view.h"
 #include "store/reserved_names.h"
 
 static bool has_option(const struct cli *cli, const char *name)
@@ -117,6 +118,23 @@ void cli_query_release(struct cli_query *query)
     bson_destroy(&query->max);
 }
 
+truce_status cli_query_find(const struct cli *cli, truce_store *store,
+                            const struct cli_query *query, truce_cursor **cursor,
+                            bson_error_t *error)
+{
+    bson_t request = BSON_INITIALIZER;
+    truce_status status;
+
+    if (!cli->is_view)
+        return truce_find(store, cli->arguments[0], &query->filter, &query->options, cursor, error);
+    BSON_APPEND_UTF8(&request, "find", cli->arguments[0]);
+    cli_view_append_query(cli, query, "filter", &request);
+    BSON_APPEND_BOOL(&request, "allowDiskUse", true);
+    status = cli_view_open(cli, store, &request, cursor, error);
+    bson_destroy(&request);
+    return status;
+}
+
 void cli_note_missing_collection(const struct cli *cli)
 {
     struct nearest_word nearest = {.word = cli->arguments[0]};
@@ -126,7 +144,7 @@ void cli_note_missing_collection(const struct cli *cli)
     bool found;
 
     /* The store of a rehearsal is empty, and the collections of truce exist once they are needed. */
-    if (cli->json || cli->rehearsal || truce__reserved(nearest.word))
+    if (cli->json || cli->rehearsal || cli->is_view || truce__reserved(nearest.word))
         return;
     /* If the collections cannot be listed, the note is omitted. */
     found = truce_collection_list(cli->store, &(truce_list_options){.unmeasured = true},

@@ -67,6 +67,12 @@ bool cli_hint_read(const struct cli *cli, bson_t *hint);
  * CLI_DONE or CLI_USAGE. */
 int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeline);
 
+/* Opens a cursor over the documents of the query in the collection or view of the call. `store` is
+ * that of the call, or a snapshot of it. */
+truce_status cli_query_find(const struct cli *cli, truce_store *store,
+                            const struct cli_query *query, truce_cursor **cursor,
+                            bson_error_t *error);
+
 /* Prints a note if the collection of the call does not exist, with the nearest name that does. A
  * command calls it only after it has found no document, so that others pay nothing for it. With
  * --json, or for a collection of truce, prints nothing. */
