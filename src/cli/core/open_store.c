@@ -24,8 +24,8 @@
 #include "cli/core/interrupt.h"
 #include "cli/core/slow_option.h"
 #include "cli/core/worker_pool.h"
+#include "store/decorators/database_view.h"
 #include "store/namespace_map.h"
-#include "truce/command.h"
 
 /* The exit code of a child whose result is CLI_NO and whose store stayed empty. */
 #define NOTHING_CHANGED 101
@@ -157,24 +157,29 @@ int cli_rehearsal_end(struct cli *cli, int code)
 
 /* ---- views --------------------------------------------------------------------------------- */
 
-/* Returns whether the file has a view of this name. Returns false if this cannot be found out. */
+/* Returns whether the database of the call has a view of this name: a document of its system.views
+ * (server/command/view_cache.h). Returns false if this cannot be found out. */
 static bool open_finds_view(truce_store *store, const char *name)
 {
-    bson_t request = BSON_INITIALIZER, filter, reply;
-    bson_iter_t at, found;
+    const char *database = truce__database_name(store);
+    truce_store *file = truce__database_holder(store);
+    char own[DATABASE_NAME_MAX + 1], *collection, *id;
     bson_error_t ignored;
+    bson_t *filter, document;
     bool is_view;
 
-    BSON_APPEND_INT32(&request, "listCollections", 1);
-    BSON_APPEND_DOCUMENT_BEGIN(&request, "filter", &filter);
-    BSON_APPEND_UTF8(&filter, "name", name);
-    BSON_APPEND_UTF8(&filter, "type", "view");
-    bson_append_document_end(&request, &filter);
-    is_view = !truce_command(store, NULL, &request, &reply, &ignored) &&
-              bson_iter_init(&at, &reply) &&
-              bson_iter_find_descendant(&at, "cursor.firstBatch.0.name", &found);
-    bson_destroy(&request);
-    bson_destroy(&reply);
+    if (!database && truce__own_database(file, own, &ignored))
+        return false;
+    if (!database)
+        database = own;
+    collection = bson_strdup_printf("@%s." VIEWS_COLLECTION, database);
+    id = bson_strdup_printf("%s.%s", database, name);
+    filter = BCON_NEW("_id", BCON_UTF8(id));
+    is_view = !truce_find_one(file, collection, filter, NULL, &document, &ignored);
+    bson_destroy(&document);
+    bson_destroy(filter);
+    bson_free(id);
+    bson_free(collection);
     return is_view;
 }
 
