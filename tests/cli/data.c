@@ -480,6 +480,11 @@ TEST(reads_a_view_of_a_file)
         READS("_id,g,v\n1,1,1\n2,1,2\n", "export", "w", "--csv");
         CHECK(strstr(RUN("explain", "w", "--database", database)->out, "\"$cursor\""));
         CHECK(strstr(RUN("explain", "w", "--count", "--database", database)->out, "\"$cursor\""));
+        READS("{\"n\": 5}\n", "aggregate", "s", "[{$unionWith: 'w'}, {$count: 'n'}]");
+        READS(
+            "{\"_id\": 2, \"v\": [2]}\n", "aggregate", "s",
+            "[{$match: {_id: 2}}, {$lookup: {from: 'w', localField: '_id', foreignField: 'v', as: 'w'}},"
+            " {$project: {v: '$w.v'}}]");
         ANSWERS(2, "", "Option min not supported in aggregation", "find", "w", "--min", "{_id: 1}",
                 "--hint", "_id_", "--database", database);
 #undef READS
@@ -518,6 +523,8 @@ TEST(refuses_to_write_to_a_view_of_a_file)
         REFUSES("import", "w", "/dev/null");
         REFUSES("collections", "create", "w");
         REFUSES("index", "list", "w");
+        ANSWERS(2, "", "w is a view, not a collection", "aggregate", "s", "[{$out: 'w'}]",
+                "--database", database);
         ANSWERS(0, "3\n", NULL, "count", "s", "--database", database);
 #undef REFUSES
     }

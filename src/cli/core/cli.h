@@ -132,8 +132,7 @@ struct cli {
     truce_store *store;
     /* The file of the store did not exist before the call. */
     bool creates_store;
-    /* The collection of the call is a view of a file, which the store does not know
-     * (cli/data/view.h). */
+    /* The call reads a view of a file, which the store does not know (cli/data/view.h). */
     bool is_view;
     /* --json: every result is a document. */
     bool json;

@@ -23,8 +23,8 @@
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/slow_option.h"
+#include "cli/core/view_lookup.h"
 #include "cli/core/worker_pool.h"
-#include "store/decorators/database_view.h"
 #include "store/namespace_map.h"
 
 /* The exit code of a child whose result is CLI_NO and whose store stayed empty. */
@@ -157,32 +157,6 @@ int cli_rehearsal_end(struct cli *cli, int code)
 
 /* ---- views --------------------------------------------------------------------------------- */
 
-/* Returns whether the database of the call has a view of this name: a document of its system.views
- * (server/command/view_cache.h). Returns false if this cannot be found out. */
-static bool open_finds_view(truce_store *store, const char *name)
-{
-    const char *database = truce__database_name(store);
-    truce_store *file = truce__database_holder(store);
-    char own[DATABASE_NAME_MAX + 1], *collection, *id;
-    bson_error_t ignored;
-    bson_t *filter, document;
-    bool is_view;
-
-    if (!database && truce__own_database(file, own, &ignored))
-        return false;
-    if (!database)
-        database = own;
-    collection = bson_strdup_printf("@%s." VIEWS_COLLECTION, database);
-    id = bson_strdup_printf("%s.%s", database, name);
-    filter = BCON_NEW("_id", BCON_UTF8(id));
-    is_view = !truce_find_one(file, collection, filter, NULL, &document, &ignored);
-    bson_destroy(&document);
-    bson_destroy(filter);
-    bson_free(id);
-    bson_free(collection);
-    return is_view;
-}
-
 /* Finds out whether the collection of the call is a view of the file, and refuses it for a command
  * that does not read views. The store does not know views: without this check, a command would find
  * nothing, or create a collection under the view. */
@@ -191,7 +165,7 @@ static int open_check_view(struct cli *cli, truce_store *store)
     const char *name = cli->arguments[0];
 
     if (strncmp(cli->command->arguments ? cli->command->arguments : "", "COLLECTION", 10) != 0 ||
-        !cli_store_path(cli->uri) || cli->creates_store || !name || !open_finds_view(store, name))
+        !cli_store_path(cli->uri) || cli->creates_store || !name || !cli_view_is(store, name))
         return CLI_DONE;
     cli->is_view = true;
     return cli->command->reads_views

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/core/plain_output.h"
+#include "cli/core/view_lookup.h"
 #include "cli/data/view.h"
 #include "store/reserved_names.h"
 
@@ -68,6 +69,8 @@ static int aggregate_run(struct cli *cli)
         code = cli_store_open(cli,
                               truce__pipeline_writes(&pipeline) ? CLI_STORE_CHANGE : CLI_STORE_READ,
                               &cli->store);
+    if (!code && cli_store_path(cli->uri) && cli_view_in_pipeline(cli->store, &pipeline))
+        cli->is_view = true;
     if (!code) {
         const truce_aggregate_options options = {.hint = query.options.hint,
                                                  .deadline_ms = query.options.deadline_ms,
