@@ -370,8 +370,8 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
 /* ---- a part of a commit ---------------------------------------------------------------------- */
 
 /* Prepares a change of a list as a call of its own, with the environment of the outer call. Fails
- * with INVALID, naming the change, if it is not an operation or cannot be part of a commit, or with
- * the error of the role check. */
+ * with INVALID, naming the change, if it is not an operation, or cannot be part of a commit or of the
+ * transaction around it. Otherwise, fails with the error of the role check. */
 static truce_status operation_begin_part(const struct operation_call *outer, int number,
                                          const bson_t *request, struct operation_call *part,
                                          bson_error_t *error)
@@ -387,6 +387,11 @@ static truce_status operation_begin_part(const struct operation_call *outer, int
     if (!(part->row->ways & OPERATION_COMMITS))
         return truce__fail(TRUCE_INVALID, error, "change %d: %s cannot be part of a commit", number,
                            part->row->name);
+    if (outer->transaction && !(part->row->ways & OPERATION_TRANSACTS))
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
+                             "change %d: %s is not allowed in a transaction of the driver: send "
+                             "this commit outside of the transaction",
+                             number, part->row->name);
     return outer->host->check_role(part, part->row->role, error);
 }
 

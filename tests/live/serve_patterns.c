@@ -1237,6 +1237,12 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceCommit: [{post: 'bank', id: 1, with: {a: -1, b: 1}}]" FIRST(19), 2, "errmsg",
          "\"change 1: \\\"post\\\" is not allowed in a transaction of the driver: send this commit "
          "outside of the transaction\""},
+        {"{truceCommit: [{truceLedgerPost: 'bank', id: 1, entries: [{account: 'a', value: -1}, "
+         "{account: 'b', value: 1}]}]" FIRST(20),
+         263, "errmsg",
+         "\"change 1: truceLedgerPost is not allowed in a transaction of the driver: send this "
+         "commit outside of the transaction\""},
+        {"{truceCommit: [{truceQueue: 'mail', action: 'redrive'}]" FIRST(21), 263},
     };
 
     begin();
