@@ -356,9 +356,9 @@ TEST(times_never_go_back)
 static void refuses_items(truce_store *store, const struct setting *setting)
 {
     static const char *const bad[] = {
-        "{'text': 'x'}",          "{'itemId': null}",          "{'itemId': [1]}",
-        "{'itemId': {'a': 1}}",   "{'itemId': 1, 'token': 1}", "{'itemId': 1, 'pub': true}",
-        "{'itemId': 1, '_id': 1}"};
+        "{'text': 'x'}",           "{'itemId': null}",           "{'itemId': [1]}",
+        "{'itemId': {'a': 1}}",    "{'itemId': 1, 'token': 1}",  "{'itemId': 1, 'pub': true}",
+        "{'itemId': 1, '_id': 1}", "{'itemId': 1, '_intent': 1}"};
     truce_tree *tree = rig_tree(store, NULL, 0);
     truce_tree_edit *edit;
     bson_error_t error = {0};

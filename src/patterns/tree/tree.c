@@ -59,6 +59,10 @@
  *      the write of the master compares the base (TR1). So at most one version is published under
  *      an id, however often the caller retries with any base. If a record may have been collected,
  *      the publication fails and says so.
+ * TR13. A write of an item, a hold, or a tag requires that no commit holds the document. A
+ *      collector leaves a held document to a later collection: `settled` and `collected` do not
+ *      pass its version, and no removal is removed before the held item that it hides. Every other
+ *      call waits for the commit, and completes the one of a dead process.
  *
  *     tree_item.c                documents of items: stored form and what users see
  *     tree_edit.c                edits, records, the check for orphans and cycles; publication
@@ -309,6 +313,49 @@ truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master
     return status;
 }
 
+/* ---- documents that commits hold ------------------------------------------------------------- */
+
+truce_status truce__tree_any(truce_tree *tree, const char *collection, const bson_t *filter,
+                             bool *any, bson_error_t *error)
+{
+    bson_t *only_id = BCON_NEW("_id", BCON_INT32(1)), found;
+    truce_find_options options = {.projection = only_id, .latest = true};
+    truce_status status = truce_find_one(tree->store, collection, filter, &options, &found, error);
+
+    *any = !status;
+    bson_destroy(&found);
+    bson_destroy(only_id);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+bson_t *truce__tree_unheld(const bson_t *filter)
+{
+    bson_t *unheld = bson_copy(filter);
+
+    /* Invariant TR13. */
+    truce__intent_append_absent(unheld);
+    return unheld;
+}
+
+truce_status truce__tree_await(truce_tree *tree, const char *collection, const bson_t *filter,
+                               bson_error_t *error)
+{
+    bson_t *held = bson_copy(filter), found;
+    struct worker worker;
+    truce_status status;
+
+    BCON_APPEND(held, "_intent", "{", "$exists", BCON_BOOL(true), "}");
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do {
+        status = truce_find_one(tree->store, collection, held, &truce__find_latest, &found, error);
+        if (!status)
+            status = truce__intent_complete_other(&worker, collection, &found, error);
+        bson_destroy(&found);
+    } while (!status || truce__worker_repeats(&worker, status, "the store"));
+    bson_destroy(held);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 static truce_status tree_check_name(const char *name, const char *what, bson_error_t *error)
@@ -326,7 +373,7 @@ static truce_status tree_check_name(const char *name, const char *what, bson_err
 static truce_status check_parent(const char *parent, bson_error_t *error)
 {
     static const char *const own[] = {"_id", "tree",    "itemId", "version", "token",
-                                      "pub", "removed", "erased", "edited"};
+                                      "pub", "removed", "erased", "edited",  "_intent"};
 
     if (!*parent || *parent == '$' || strchr(parent, '.'))
         return truce__fail(
@@ -497,16 +544,29 @@ static truce_status drop_remove_all(truce_tree *tree, const char *collection, co
 static truce_status drop_is_unfinished(truce_tree *tree, const bson_oid_t *born, bool *unfinished,
                                        bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born)), found;
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born));
     /* Reads the latest master. After a drop that ended, the next tree of the name may have written
      * the documents that this call is about to remove. */
-    truce_status status =
-        truce_find_one(tree->store, TREES, filter, &truce__find_latest, &found, error);
+    truce_status status = truce__tree_any(tree, TREES, filter, unfinished, error);
 
-    *unfinished = !status;
-    bson_destroy(&found);
     bson_destroy(filter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    return status;
+}
+
+/* Removes these documents. If a commit holds one of them, waits for it, and sets *left. */
+static truce_status remove_these(truce_tree *tree, const char *collection, const bson_t *these,
+                                 bool *left, bson_error_t *error)
+{
+    bson_t *unheld = truce__tree_unheld(these);
+    int64_t removed;
+    truce_status status = drop_remove_all(tree, collection, unheld, &removed, error);
+
+    if (!status)
+        status = truce__tree_any(tree, collection, these, left, error);
+    if (!status && *left)
+        status = truce__tree_await(tree, collection, these, error);
+    bson_destroy(unheld);
+    return status;
 }
 
 /* Removes one batch of the documents. Sets `more` if there may be others. The _ids are read before
@@ -519,8 +579,7 @@ static truce_status remove_some(truce_tree *tree, const char *collection, const 
     truce_cursor *cursor = NULL;
     const bson_t *document;
     uint32_t count = 0;
-    int64_t removed;
-    bool unfinished = false;
+    bool unfinished = false, left = false;
     truce_status status = truce_find(tree->store, collection, filter, &options, &cursor, error);
 
     BSON_APPEND_DOCUMENT_BEGIN(&these, "_id", &inner);
@@ -533,8 +592,8 @@ static truce_status remove_some(truce_tree *tree, const char *collection, const 
     if (!status && count)
         status = drop_is_unfinished(tree, born, &unfinished, error);
     if (unfinished)
-        status = drop_remove_all(tree, collection, &these, &removed, error);
-    *more = unfinished && count == TREE_REMOVALS;
+        status = remove_these(tree, collection, &these, &left, error);
+    *more = unfinished && (left || count == TREE_REMOVALS);
     truce_cursor_close(cursor);
     bson_destroy(&these);
     bson_destroy(keys);

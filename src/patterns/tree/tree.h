@@ -81,6 +81,15 @@ static inline int64_t truce__tree_oldest_version(const struct tree_master *maste
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
+/* Sets *any to whether a document matches. Reads the latest state. */
+truce_status truce__tree_any(truce_tree *tree, const char *collection, const bson_t *filter,
+                             bool *any, bson_error_t *error);
+/* Waits until no commit holds a document that matches (TR13), and completes or undoes the commit of
+ * a dead process. Returns LOCKED at the deadline. */
+truce_status truce__tree_await(truce_tree *tree, const char *collection, const bson_t *filter,
+                               bson_error_t *error);
+/* Copies a filter, and adds the condition that no commit holds the document. */
+bson_t *truce__tree_unheld(const bson_t *filter);
 /* The number of documents that one write removes. */
 #define TREE_REMOVALS 500
 
@@ -96,7 +105,7 @@ static inline int64_t truce__tree_low(const struct tree_master *master, int64_t 
 /* ---- tree_item.c ---- */
 
 /* The number of fields of truce that users do not see. */
-#define TREE_OWN_FIELDS 7
+#define TREE_OWN_FIELDS 8
 
 /* Returns the itemId of a document, borrowed, or a missing value. */
 struct value truce__tree_item_id(const bson_t *document);

@@ -601,6 +601,8 @@ static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson
             BSON_APPEND_INT64(&guard, "edited", edited);
         else
             BCON_APPEND(&guard, "edited", "{", "$exists", BCON_BOOL(false), "}");
+        /* Invariant TR13. */
+        truce__intent_append_absent(&guard);
         truce__tree_item_document(edit->tree, edit->base + 1, &edit->token, id,
                                   truce__tree_absent(item) ? NULL : item, &document);
         BSON_APPEND_INT64(&document, "edited", edited + 1);
@@ -608,8 +610,10 @@ static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson
         bson_copy_to_excluding_noinit(&document, &whole, "_id", NULL);
         status = truce_update(edit->tree->store, edit->tree->collection, &guard, &whole, &options,
                               &result, error);
-        if (!status && !result.matched)
-            status = TRUCE_CONFLICT;
+        if (!status && !result.matched) {
+            status = truce__tree_await(edit->tree, edit->tree->collection, &filter, error);
+            status = status ? status : TRUCE_CONFLICT;
+        }
         truce_write_result_release(&result);
         bson_destroy(&whole);
     }
@@ -814,69 +818,100 @@ static truce_status settle_is_first(struct settling *settling, bool *mine,
     return status;
 }
 
+/* Writes stamps to the documents that match. Sets *matched to their number. */
 static truce_status write_stamps(struct settling *settling, const char *collection, bson_t *filter,
-                                 bson_t *update, bson_error_t *error)
+                                 bson_t *update, int64_t *matched, bson_error_t *error)
 {
     truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(settling->tree)};
+    truce_write_result result = {0};
     struct worker worker;
     truce_status status;
 
     truce__worker_init(&worker, settling->tree->store, settling->tree->deadline_ms);
-    do
-        status =
-            truce_update(settling->tree->store, collection, filter, update, &options, NULL, error);
-    while (truce__worker_repeats(&worker, status, "the store"));
+    do {
+        status = truce_update(settling->tree->store, collection, filter, update, &options, &result,
+                              error);
+        *matched = result.matched;
+        truce_write_result_release(&result);
+    } while (truce__worker_repeats(&worker, status, "the store"));
     bson_destroy(update);
     bson_destroy(filter);
     return status;
 }
 
-static truce_status settle_stamp(struct settling *settling, bson_error_t *error)
+/* Stamps one array of items, except those that a commit holds. Sets *all to whether each has a
+ * stamp. */
+static truce_status settle_stamp_some(struct settling *settling, const bson_t *ids, uint32_t count,
+                                      bool *all, bson_error_t *error)
+{
+    truce_tree *tree = settling->tree;
+    bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(ids), "}", "pub", "{", "$exists",
+                              BCON_BOOL(false), "}");
+    int64_t matched;
+    bool left = false;
+    truce_status status =
+        write_stamps(settling, tree->collection, truce__tree_unheld(filter),
+                     BCON_NEW("$set", "{", "pub", BCON_BOOL(true), "}"), &matched, error);
+
+    /* Another sweeper may have stamped some of them, or a commit holds some. */
+    if (!status && matched < count)
+        status = truce__tree_any(tree, tree->collection, filter, &left, error);
+    /* Invariant TR13. */
+    *all = !left;
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status settle_stamp(struct settling *settling, bool *all, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    for (size_t i = 0; !status && i < settling->count; i++)
-        status = write_stamps(settling, settling->tree->collection,
-                              BCON_NEW("_id", "{", "$in", BCON_ARRAY(settling->ids[i]), "}", "pub",
-                                       "{", "$exists", BCON_BOOL(false), "}"),
-                              BCON_NEW("$set", "{", "pub", BCON_BOOL(true), "}"), error);
+    *all = true;
+    for (size_t i = 0; !status && *all && i < settling->count; i++)
+        status = settle_stamp_some(settling, settling->ids[i],
+                                   i + 1 < settling->count ? STAMPS : settling->last, all, error);
     return status;
 }
 
 static truce_status stamp_record(struct settling *settling, bson_error_t *error)
 {
+    int64_t matched;
+
     return write_stamps(settling, TREE_EDITS, BCON_NEW("_id", BCON_OID(&settling->published.token)),
                         BCON_NEW("$set", "{", "pub", BCON_BOOL(true), "state",
                                  BCON_UTF8("published"), "at",
                                  BCON_DATE_TIME(settling->published.at_ms), "}"),
-                        error);
+                        &matched, error);
 }
 
 /* Reads the items, THEN the master again, THEN writes the stamps. Sets `mine` if the version is
- * still unsettled. */
+ * still unsettled, and `all` if each of its items has a stamp then. */
 static truce_status stamp_all(struct settling *settling, struct tree_master *master, bool *mine,
-                              bson_error_t *error)
+                              bool *all, bson_error_t *error)
 {
     truce_status status = tree_settle_read_items(settling, error);
 
     truce__tree_master_release(master);
     if (!status)
         status = settle_is_first(settling, mine, master, error);
-    return status || !*mine ? status : settle_stamp(settling, error);
+    return status || !*mine ? status : settle_stamp(settling, all, error);
 }
 
 /* Settles the first unsettled version of a master that was just read, and reads the master once
- * more. */
+ * more. Clears *done if there is no such version, or a commit holds an item of it. */
 static truce_status tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,
                                       bson_error_t *error)
 {
     struct settling settling = {.tree = tree};
-    bool mine = false, written;
+    bool mine = false, all = true, written;
     truce_status status = TRUCE_OK;
 
     *done = take_first(&settling, master);
     if (*done)
-        status = stamp_all(&settling, master, &mine, error);
+        status = stamp_all(&settling, master, &mine, &all, error);
+    /* Invariant TR13. */
+    if (!all)
+        *done = mine = false;
     if (!status && mine)
         status = stamp_record(&settling, error);
     if (!status && mine)

@@ -39,30 +39,49 @@
  * gets wrong items.
  */
 
+/* Writes a hold or a tag that no commit holds, and repeats the write until it gets a reply. Waits
+ * for the commit if `upsert`; otherwise such a hold does not match. Sets *matched if the hold was
+ * written, and *inserted if it may be a new one. */
+static truce_status hold_write(truce_tree *tree, const bson_t *filter, const bson_t *update,
+                               bool upsert, bool *matched, bool *inserted, bson_error_t *error)
+{
+    bson_t *unheld = truce__tree_unheld(filter);
+    truce_write_options options = {.upsert = upsert};
+    truce_write_result result = {0};
+    struct worker worker;
+    truce_status status;
+
+    *inserted = false;
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do {
+        status = truce_update(tree->store, TREE_HOLDS, unheld, update, &options, &result, error);
+        *matched = !status && (result.matched || result.upserted);
+        *inserted = *inserted || status || result.upserted;
+        truce_write_result_release(&result);
+        /* Another process has inserted the hold, or a commit holds it. */
+        if (status == TRUCE_DUPLICATE) {
+            status = truce__tree_await(tree, TREE_HOLDS, filter, error);
+            status = status ? status : TRUCE_CONFLICT;
+        }
+    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    bson_destroy(unheld);
+    return status;
+}
+
 /* Upserts the hold, which a sweep may have removed. Sets *inserted if the hold may be a new one. */
 static truce_status hold_note(truce_tree_snapshot *snapshot, bool *inserted, bson_error_t *error)
 {
     int64_t now_ns = truce__clock_monotonic_ns(),
             until_ms = truce__clock_wall_ms() + snapshot->lease_ms;
     bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)), *update;
-    truce_write_options options = {.upsert = true};
-    truce_write_result result = {0};
-    struct worker worker;
+    bool matched;
     truce_status status;
 
-    *inserted = false;
     snapshot->until_ms = until_ms > snapshot->until_ms ? until_ms : snapshot->until_ms + 1;
     update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
                       BCON_INT64(snapshot->version), "until", BCON_DATE_TIME(snapshot->until_ms),
                       "ms", BCON_INT64(snapshot->lease_ms), "}");
-    truce__worker_init(&worker, snapshot->tree->store, snapshot->tree->deadline_ms);
-    do {
-        status = truce_update(snapshot->tree->store, TREE_HOLDS, filter, update, &options, &result,
-                              error);
-        *inserted = *inserted || status || result.upserted;
-        truce_write_result_release(&result);
-    } while ((truce__repeatable(status) || status == TRUCE_DUPLICATE) &&
-             !truce__worker_wait(&worker, "the store", NULL));
+    status = hold_write(snapshot->tree, filter, update, true, &matched, inserted, error);
     bson_destroy(update);
     bson_destroy(filter);
     if (!status)
@@ -124,6 +143,9 @@ void truce__tree_release(truce_tree_snapshot *snapshot)
     if (!snapshot->holds)
         return;
     filter = BCON_NEW("_id", BCON_OID(&snapshot->hold));
+    /* If a commit holds the hold, a collector removes it after the end of its lease. */
+    /* Invariant TR13. */
+    truce__intent_append_absent(filter);
     (void)!truce_remove(snapshot->tree->store, TREE_HOLDS, filter, NULL, NULL, NULL);
     bson_destroy(filter);
     snapshot->holds = false;
@@ -183,21 +205,13 @@ static truce_status tag_write(truce_tree *tree, const char *tag, int64_t version
 {
     bson_t filter, *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(tree->name), "tag",
                                       BCON_UTF8(tag), "version", BCON_INT64(version), "}");
-    truce_write_options options = {.upsert = !existing};
-    truce_write_result result = {0};
-    struct worker worker;
+    bool inserted;
     truce_status status;
 
     tag_filter(tree, tag, &filter);
     if (existing)
         BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(version), "}");
-    truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    do {
-        status = truce_update(tree->store, TREE_HOLDS, &filter, update, &options, &result, error);
-        *done = !status && (result.matched || result.upserted);
-        truce_write_result_release(&result);
-    } while ((truce__repeatable(status) || status == TRUCE_DUPLICATE) &&
-             !truce__worker_wait(&worker, "the store", NULL));
+    status = hold_write(tree, &filter, update, !existing, done, &inserted, error);
     bson_destroy(update);
     bson_destroy(&filter);
     return status;
@@ -263,12 +277,35 @@ truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
     return status ? status : tag_move(tree, name, version, error);
 }
 
+/* Removes a tag, and waits for a commit that holds it. Sets *removed if it existed. */
+static truce_status tag_remove(truce_tree *tree, const bson_t *filter, bool *removed,
+                               bson_error_t *error)
+{
+    bson_t *unheld = truce__tree_unheld(filter);
+    bool left = true;
+    truce_status status = TRUCE_OK;
+
+    for (*removed = false; !status && left && !*removed;) {
+        truce_write_result result = {0};
+
+        status = truce_remove(tree->store, TREE_HOLDS, unheld, NULL, &result, error);
+        *removed = result.removed > 0;
+        truce_write_result_release(&result);
+        if (!status && !*removed)
+            status = truce__tree_any(tree, TREE_HOLDS, filter, &left, error);
+        if (!status && !*removed && left)
+            status = truce__tree_await(tree, TREE_HOLDS, filter, error);
+    }
+    bson_destroy(unheld);
+    return status;
+}
+
 truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *error)
 {
     RETURN_IF_NULL(name, error);
 
     DEADLINE_SCOPE(tree->deadline_ms);
-    truce_write_result result = {0};
+    bool removed;
     bson_t filter;
     truce_status status = tag_check_name(name, error);
 
@@ -277,11 +314,10 @@ truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *
     if (status)
         return status;
     tag_filter(tree, name, &filter);
-    status = truce_remove(tree->store, TREE_HOLDS, &filter, NULL, &result, error);
-    if (!status && !result.removed)
+    status = tag_remove(tree, &filter, &removed, error);
+    if (!status && !removed)
         status =
             truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no tag \"%s\"", tree->name, name);
-    truce_write_result_release(&result);
     bson_destroy(&filter);
     return status;
 }
@@ -318,6 +354,24 @@ static truce_status collect_remove_all(struct collecting *collecting, const char
             collecting->totals->items += result.removed;
         truce_write_result_release(&result);
     } while (truce__worker_repeats(&worker, status, "the store"));
+    bson_destroy(filter);
+    return status;
+}
+
+/* Removes the items that match the filter, which the call takes over, except those that a commit
+ * holds. Sets *all to whether none is left. */
+static truce_status collect_remove_items(struct collecting *collecting, bson_t *filter, bool *all,
+                                         bson_error_t *error)
+{
+    truce_tree *tree = collecting->tree;
+    bool left = true;
+    truce_status status =
+        collect_remove_all(collecting, tree->collection, truce__tree_unheld(filter), true, error);
+
+    if (!status)
+        status = truce__tree_any(tree, tree->collection, filter, &left, error);
+    /* Invariant TR13. */
+    *all = !left;
     bson_destroy(filter);
     return status;
 }
@@ -515,31 +569,35 @@ static bool is_removal(const bson_t *document)
     return bson_iter_init_find(&iter, document, "removed");
 }
 
-/* Removes all versions of these items that are older than `version`; then the removals
- * themselves. */
+/* Removes all versions of these items that are older than `version`; then the removals themselves.
+ * Sets *all to whether none is left, because no commit holds one. */
 static truce_status remove_older(struct collecting *collecting, int64_t version, const bson_t *ids,
-                                 const bson_t *removals, bson_error_t *error)
+                                 const bson_t *removals, bool *all, bson_error_t *error)
 {
     bson_t filter;
     truce_status status;
 
+    *all = true;
     if (bson_empty(ids))
         return TRUCE_OK;
     truce__tree_filter(collecting->tree, &filter);
     BCON_APPEND(&filter, "itemId", "{", "$in", BCON_ARRAY(ids), "}", "version", "{", "$lt",
                 BCON_INT64(version), "}", "pub", BCON_BOOL(true));
-    status = collect_remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true,
-                                error);
+    status = collect_remove_items(collecting, bson_copy(&filter), all, error);
     bson_destroy(&filter);
-    if (!status && !bson_empty(removals))
-        status =
-            collect_remove_all(collecting, collecting->tree->collection,
-                               BCON_NEW("_id", "{", "$in", BCON_ARRAY(removals), "}"), true, error);
-    return status;
+    /* Invariant TR13. */
+    if (!*all)
+        return status;
+    return bson_empty(removals)
+               ? status
+               : collect_remove_items(collecting,
+                                      BCON_NEW("_id", "{", "$in", BCON_ARRAY(removals), "}"), all,
+                                      error);
 }
 
-/* Removes the items that a version has superseded, and its markers of removed items. */
-static truce_status collect_version(struct collecting *collecting, int64_t version,
+/* Removes the items that a version has superseded, and its markers of removed items. Stops if a
+ * commit holds one of them, and clears *all. */
+static truce_status collect_version(struct collecting *collecting, int64_t version, bool *all,
                                     bson_error_t *error)
 {
     const truce_tree *tree = collecting->tree;
@@ -554,20 +612,21 @@ static truce_status collect_version(struct collecting *collecting, int64_t versi
     truce__tree_filter(tree, &filter);
     BCON_APPEND(&filter, "version", BCON_INT64(version), "pub", BCON_BOOL(true));
     status = truce_find(tree->store, tree->collection, &filter, &options, &cursor, error);
-    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+    *all = true;
+    while (!status && *all && !(status = truce_cursor_next(cursor, &document, error)) && document) {
         truce__value_append_element(&ids, &count, truce__tree_item_id(document));
         if (is_removal(document))
             truce__value_append_element(
                 &removals, &removed, truce__value_field(truce__value_document(document), "_id", 3));
         if (count < TREE_REMOVALS)
             continue;
-        status = remove_older(collecting, version, &ids, &removals, error);
+        status = remove_older(collecting, version, &ids, &removals, all, error);
         bson_reinit(&ids);
         bson_reinit(&removals);
         count = removed = 0;
     }
-    if (!status)
-        status = remove_older(collecting, version, &ids, &removals, error);
+    if (!status && *all)
+        status = remove_older(collecting, version, &ids, &removals, all, error);
     truce_cursor_close(cursor);
     bson_destroy(keys);
     bson_destroy(&removals);
@@ -580,14 +639,17 @@ static truce_status collect_superseded(struct collecting *collecting, bson_error
 {
     int64_t version = collecting->master.collected;
     truce_status status = TRUCE_OK;
-    bool done;
+    bool done, all = true;
 
-    while (!status && version < collecting->master.gone &&
-           collecting->totals->items < TREE_COLLECT_BATCH)
-        status = collect_version(collecting, ++version, error);
+    while (!status && all && version < collecting->master.gone &&
+           collecting->totals->items < TREE_COLLECT_BATCH) {
+        status = collect_version(collecting, version + 1, &all, error);
+        /* Invariant TR13. */
+        version += all ? 1 : 0;
+    }
     if (!status && version > collecting->master.collected)
         status = collecting_raise_field(collecting, "collected", version, &done, error);
-    if (version < collecting->master.gone)
+    if (all && version < collecting->master.gone)
         collecting->totals->more = true;
     return status;
 }
@@ -616,6 +678,7 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     bson_iter_t iter;
     bson_t filter;
     bson_oid_t token;
+    bool all = true;
     truce_status status;
 
     if (!bson_iter_init_find(&iter, record, "_id") || !BSON_ITER_HOLDS_OID(&iter))
@@ -624,9 +687,11 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     truce__tree_filter(collecting->tree, &filter);
     BCON_APPEND(&filter, "version", BCON_INT64(truce__field_count(record, "version")), "token",
                 BCON_OID(&token), "pub", "{", "$exists", BCON_BOOL(false), "}");
-    status = collect_remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true,
-                                error);
+    status = collect_remove_items(collecting, bson_copy(&filter), &all, error);
     bson_destroy(&filter);
+    /* Invariant TR13. */
+    if (!all)
+        return status;
     if (!status)
         status = collect_remove_all(
             collecting, TREE_EDITS,
@@ -821,33 +886,69 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
  * visible (tree_branch.c). Erase therefore marks the items first, and then lists the trees.
  */
 
-/* Removes the content of one version of an item. The update uses operators, so that a stamp that is
- * set concurrently stays. The document stays, so the index refuses a late insert of the item. */
-static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
+/* Makes the update that removes the content. It has operators, so that a stamp that is set
+ * concurrently stays. */
+static void erase_make_update(const bson_t *document, bson_t *update)
 {
-    bson_t shown = BSON_INITIALIZER, filter = BSON_INITIALIZER, update = BSON_INITIALIZER, unset;
-    bson_value_t id = truce__document_id(document);
-    struct worker worker;
+    bson_t shown = BSON_INITIALIZER, unset;
     bson_iter_t iter;
-    truce_status status;
 
+    bson_init(update);
     truce__tree_show(document, &shown);
-    BSON_APPEND_VALUE(&filter, "_id", &id);
-    BCON_APPEND(&update, "$set", "{", "erased", BCON_BOOL(true), "}");
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$unset", &unset);
+    BCON_APPEND(update, "$set", "{", "erased", BCON_BOOL(true), "}");
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     for (bson_iter_init(&iter, &shown); bson_iter_next(&iter);) {
         if (strcmp(bson_iter_key(&iter), "itemId") && strcmp(bson_iter_key(&iter), "version"))
             BSON_APPEND_BOOL(&unset, bson_iter_key(&iter), true);
     }
     BSON_APPEND_BOOL(&unset, "removed", true);
-    bson_append_document_end(&update, &unset);
-    truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    do
-        status = truce_update(tree->store, tree->collection, &filter, &update, NULL, NULL, error);
-    while (truce__worker_repeats(&worker, status, "the store"));
+    bson_append_document_end(update, &unset);
+    bson_destroy(&shown);
+}
+
+/* Reads the document when no commit holds it, and removes its content unless a commit has changed
+ * or taken it since. Sets *done if it has no content. */
+static truce_status erase_try(truce_tree *tree, struct worker *worker, const bson_value_t *id,
+                              bool *done, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, update, document;
+    truce_write_result result = {0};
+    bson_iter_t rev;
+    truce_status status = truce__journal_read(worker, tree->collection, id, &document, error);
+
+    erase_make_update(&document, &update);
+    BSON_APPEND_VALUE(&filter, "_id", id);
+    /* Invariant TR13. */
+    truce__intent_append_absent(&filter);
+    if (bson_iter_init_find(&rev, &document, "_rev"))
+        BCON_APPEND(&filter, "_rev", "{", "$eq", BCON_ITER(&rev), "}");
+    else
+        BCON_APPEND(&filter, "_rev", "{", "$exists", BCON_BOOL(false), "}");
+    if (!status)
+        status =
+            truce_update(tree->store, tree->collection, &filter, &update, NULL, &result, error);
+    *done = status == TRUCE_NOT_FOUND || (!status && result.matched);
+    truce_write_result_release(&result);
     bson_destroy(&update);
     bson_destroy(&filter);
-    bson_destroy(&shown);
+    bson_destroy(&document);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Removes the content of one version of an item. The document stays, so the index refuses a late
+ * insert of the item. */
+static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(document);
+    struct worker worker;
+    bool done;
+    truce_status status;
+
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    worker.latest = true;
+    do
+        status = erase_try(tree, &worker, &id, &done, error);
+    while ((!status && !done) || truce__worker_repeats(&worker, status, "the store"));
     return status;
 }
 

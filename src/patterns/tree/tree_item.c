@@ -37,6 +37,7 @@ static enum field tree_classify_field(const char *key, uint32_t length)
     case 7:
         return !memcmp(key, "version", 7)   ? SHOWN_VERSION
                : !memcmp(key, "removed", 7) ? REMOVED
+               : !memcmp(key, "_intent", 7) ? HIDDEN
                                             : USERS;
     default:
         return USERS;

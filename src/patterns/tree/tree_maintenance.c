@@ -96,14 +96,18 @@ static truce_status maintenance_check_item(struct check *check, const char *coll
                                     .id = &id,
                                     .text = "it belongs to no version and no edit",
                                     .repair = "it is removed"};
+    truce_write_result result = {0};
     bool has, repaired = false;
     truce_status status = has_record(context, item, &has, error);
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, "pub", "{", "$exists", BCON_BOOL(false), "}");
+    /* Invariant TR13. */
+    truce__intent_append_absent(&filter);
     if (!status && !has && truce__check_repairs(check, &finding)) {
-        status = truce_remove(check->store, collection, &filter, NULL, NULL, error);
-        repaired = !status;
+        status = truce_remove(check->store, collection, &filter, NULL, &result, error);
+        repaired = !status && result.removed;
+        truce_write_result_release(&result);
     }
     if (!status && !has)
         truce__check_report(check, &finding, repaired);
