@@ -335,6 +335,10 @@ TEST(headers_with_two_meanings_close_the_connection)
                                         "X-\xc3\xa9: 1\r\n",
                                         "X(a): 1\r\n",
                                         ": 1\r\n"};
+    static const char *const continued[] = {
+        "Content-Length: 5\r\n 0\r\n", "content-length: 0\r\n\t0\r\n",
+        "Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding:           \r\n\tchunked\r\n",
+        "Transfer-Encoding: chun\r\n ked\r\n"};
     static const char *const methods[] = {"POST /v1/shop/ping", "GET /v1/openapi.json",
                                           "DELETE /v1/shop/ping"};
 
@@ -342,6 +346,9 @@ TEST(headers_with_two_meanings_close_the_connection)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (size_t j = 0; j < sizeof methods / sizeof *methods; j++)
             check_closes(methods[j], names[i], 400, "invalid header name");
+    for (size_t i = 0; i < sizeof continued / sizeof *continued; i++)
+        for (size_t j = 0; j < sizeof methods / sizeof *methods; j++)
+            check_closes(methods[j], continued[i], 400, "continues on the next line");
     for (size_t j = 0; j < sizeof methods / sizeof *methods; j++) {
         check_closes(methods[j], "X: a\rContent-Length: 50\r\n", 400, "control character");
         check_closes(methods[j], "Content-Length: 0\r\nContent-Length: 50\r\n", 400,

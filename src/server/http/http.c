@@ -378,6 +378,10 @@ static bool http_opens_screen(struct MHD_Connection *c, const char *url)
  * So headers with more than one meaning are refused, and the connection closes: the bytes after them
  * may be a body. libmicrohttpd accepts any name of a header, also one that ends with a space, and
  * any Transfer-Encoding. Its option for strictness checks neither, or names only in some versions.
+ * Before 1.0, it appends a line that continues a header to the name, and overwrites the value:
+ *
+ *     Transfer-Encoding:
+ *      chunked                becomes the header Transfer-Encodingchunked
  */
 
 /* Headers that a request has once at most. */
@@ -393,7 +397,21 @@ struct header_facts {
     /* The first name that is not a token, and the name of the first header whose value has a control
      * character, or NULL. */
     const char *bad_name, *bad_value;
+    /* The first header about the size of the body that continues on the next line, or NULL. */
+    const char *continued;
 };
+
+/* Returns the header about the size of the body with which the name begins, if more follows;
+ * otherwise NULL. */
+static const char *http_find_continued(const char *name)
+{
+    static const char *const sizes[] = {"Content-Length", "Transfer-Encoding"};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!strncasecmp(name, sizes[i], strlen(sizes[i])) && name[strlen(sizes[i])])
+            return sizes[i];
+    return NULL;
+}
 
 /* Returns whether the name of a header is a token (RFC 9110, 5.6.2). A space before the colon is a
  * part of the name. */
@@ -425,6 +443,8 @@ static enum MHD_Result http_note_header(void *arg, enum MHD_ValueKind kind, cons
         facts->bad_name = name;
     if (!facts->bad_value && value && http_has_control(value))
         facts->bad_value = name;
+    if (!facts->continued)
+        facts->continued = http_find_continued(name);
     for (size_t i = 0; i < SINGLE_COUNT; i++)
         facts->counts[i] += !strcasecmp(name, http_single[i]);
     return MHD_YES;
@@ -462,6 +482,12 @@ static unsigned http_find_ambiguity(struct MHD_Connection *c, char *message, siz
     if (facts.bad_value) {
         snprintf(message, size, "the value of the header %s has a control character",
                  http_show(facts.bad_value, shown));
+        return MHD_HTTP_BAD_REQUEST;
+    }
+    if (facts.continued) {
+        snprintf(message, size,
+                 "the header %s continues on the next line, or its name has more characters",
+                 facts.continued);
         return MHD_HTTP_BAD_REQUEST;
     }
     for (size_t i = 0; i < SINGLE_COUNT; i++)
