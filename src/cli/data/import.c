@@ -591,8 +591,7 @@ static int import_finish(struct import *import)
     return import->rejected ? CLI_NO : CLI_DONE;
 }
 
-/* Sets *usable to false if no line of the input is a document. An empty array, or CSV without
- * records, is usable. Resumes at the first line. */
+/* Sets *usable to whether a line of the input is a document. Resumes at the first line. */
 static int import_scan(struct import *import, bool *usable)
 {
     struct ndjson_line line;
@@ -600,7 +599,7 @@ static int import_scan(struct import *import, bool *usable)
     bson_t document;
     truce_status status;
 
-    *usable = import->form != NDJSON_LINES;
+    *usable = false;
     while (!(status = cli_ndjson_next(import->input, &line, &error)) && line.text) {
         *usable = !cli_ndjson_document(import->input, &line, &document);
         if (*usable)
