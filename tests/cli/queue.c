@@ -113,6 +113,17 @@ TEST(commits_the_output_of_a_program_with_the_end_of_its_job)
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
 }
 
+/* A worker that waits may be the first one of its queue. */
+TEST(a_worker_that_drains_notes_that_no_queue_has_jobs)
+{
+    begin();
+    ANSWERS(0, "inserted 1", NULL, "insert", "orders", "{_id: 1}");
+    ANSWERS(0, "", "the queue \"mail\" has no jobs\n", DRAIN, "--exec", "cat");
+    ANSWERS(0, "", NULL, DRAIN, "--exec", "cat", "--json");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--delay", "1h");
+    ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
+}
+
 TEST(a_worker_that_drains_notes_the_jobs_of_dead_workers)
 {
     begin();

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/operation_row.h"
+#include "cli/queue/work.h"
 
 static const struct cli_command cli_queue_add = {
     .noun = "queue",
@@ -156,10 +157,7 @@ static void queue_append_names(const bson_t *reply, bson_string_t *names)
     }
 }
 
-/* Prints a note if the queue has no jobs. A queue needs no declaration, so any name is valid, but
- * the name may be misspelled. The note names the queues that have jobs. If no queue has jobs, it is
- * printed only if `always` is true. */
-static void queue_note_unknown(struct cli *cli, const char *queue, bool always)
+void queue_note_unknown(struct cli *cli, const char *queue, bool always)
 {
     bson_t *request = BCON_NEW("truceQueues", BCON_INT32(1)), reply;
     bson_string_t *names = bson_string_new("");

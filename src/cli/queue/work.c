@@ -66,13 +66,18 @@ static void claim_copy_job(const bson_t *reply, struct work_job *at)
     at->timeout_ms = truce__field_number(at->job, "timeout_ms");
 }
 
-/* Prints the note of the first claim that found no job: the name of the queue may be misspelled. */
+/* Prints the note of the first claim that found no job: the name of the queue may be misspelled. If
+ * no queue has jobs, the reply has no note, because a worker that waits may be the first of its
+ * queue. With --drain, it ends without work. */
 static void claim_print_note(struct work_source *source, const struct work *work,
                              const bson_t *reply)
 {
-    if (!atomic_exchange(&source->checked, true) && bson_has_field(reply, "note") &&
-        !work->cli->json)
+    if (atomic_exchange(&source->checked, true) || work->cli->json)
+        return;
+    if (bson_has_field(reply, "note"))
         cli_note(work->cli, "%s", truce__field_text(reply, "note"));
+    else if (work->drains)
+        queue_note_unknown(work->cli, source->name, true);
 }
 
 /* Claims a job of one queue. A wait that is not below --deadline is shortened to half of it.

@@ -58,6 +58,13 @@ struct work_job {
     bool lost, timed_out;
 };
 
+/* ---- queue.c ---- */
+
+/* Prints a note if the queue has no jobs. A queue needs no declaration, so any name is valid, but
+ * the name may be misspelled. The note names the queues that have jobs. If no queue has jobs, it is
+ * printed only if `always` is true. */
+void queue_note_unknown(struct cli *cli, const char *queue, bool always);
+
 /* ---- work.c ---- */
 
 /* Claims the next job of the queues, by their weights. If `waits`, a claim of a single queue waits
