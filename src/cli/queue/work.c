@@ -842,6 +842,7 @@ static bool work_add_source(struct work *work, const char *text)
 static bool work_read_call(struct work *work)
 {
     struct cli *cli = work->cli;
+    int failed;
     bool good = cli_duration(cli, "lease", 100, 86400000, 30000, &work->lease_ms);
 
     good = good && cli_duration(cli, "grace", 0, 86400000, 10000, &work->grace_ms) &&
@@ -867,6 +868,11 @@ static bool work_read_call(struct work *work)
     }
     if (good && !cli_text(cli, "exec")) {
         cli_usage(cli, "--exec PROGRAM is missing: the program that runs for each job");
+        return false;
+    }
+    failed = good ? work_program_check(cli_text(cli, "exec")) : 0;
+    if (failed) {
+        cli_usage(cli, "cannot run %s: %s", cli_text(cli, "exec"), strerror(failed));
         return false;
     }
     if (good && !cli_texts(cli, "queue", 0)) {

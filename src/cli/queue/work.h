@@ -104,6 +104,10 @@ void work_stop(struct work *work, int code);
 
 /* ---- work_program.c, work.c: jobs until the end; any number of threads at once ---- */
 
+/* Returns 0 if the program exists and may be run, and otherwise an errno. A name without a slash is
+ * searched for in PATH. */
+int work_program_check(const char *program);
+
 /* Runs one program for each job. */
 void work_by_programs(struct work *work);
 

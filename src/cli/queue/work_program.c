@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -459,6 +460,39 @@ static void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 
     words[0] = (char *)(uintptr_t)cli_text(cli, "exec");
     memcpy(words + 1, cli->arguments, (size_t)cli->count * sizeof *words);
     words[cli->count + 1] = NULL;
+}
+
+static int program_check_file(const char *path)
+{
+    struct stat about;
+
+    if (stat(path, &about))
+        return errno;
+    return S_ISREG(about.st_mode) && !access(path, X_OK) ? 0 : EACCES;
+}
+
+int work_program_check(const char *program)
+{
+    const char *path = getenv("PATH");
+    int failed = ENOENT;
+    size_t size;
+
+    if (strchr(program, '/'))
+        return program_check_file(program);
+    for (path = path ? path : "/bin:/usr/bin"; *program && failed && path; path += size + 1) {
+        char *file;
+        int why;
+
+        size = strcspn(path, ":");
+        file = bson_strdup_printf("%.*s/%s", size ? (int)size : 1, size ? path : ".", program);
+        why = program_check_file(file);
+        bson_free(file);
+        if (why == 0 || why == EACCES)
+            failed = why;
+        if (!path[size])
+            break;
+    }
+    return failed;
 }
 
 /* Starts a program in a process group of its own, with default signals. `files` become 0, 1, and 2.
