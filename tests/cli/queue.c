@@ -114,6 +114,18 @@ TEST(commits_the_output_of_a_program_with_the_end_of_its_job)
 }
 
 /* A worker that waits may be the first one of its queue. */
+/* The call is correct, but has no effect. */
+TEST(a_job_in_another_state_is_a_negative_result)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "true");
+    ANSWERS(1, "", "done, so it cannot be retried", "queue", "retry", job);
+    ANSWERS(1, "", "done, so it cannot be cancelled", "queue", "cancel", job);
+    ANSWERS(1, "", "done, so it cannot be discarded", "queue", "discard", job);
+    ANSWERS(2, "", "24 hexadecimal", "queue", "retry", "x");
+}
+
 TEST(a_worker_that_drains_notes_that_no_queue_has_jobs)
 {
     begin();
@@ -304,7 +316,10 @@ TEST(exit_codes_snooze_or_fail_a_job)
     ANSWERS(1, " failed\n", "exit code 4: said here", DRAIN, "--backoff-max", "5ms", "--exec", "sh",
             "--", "-c", "echo said here; exit 4");
     ANSWERS(0, "discarded ", NULL, "queue", "discard", job);
-    ANSWERS(2, "", "is discarded", "queue", "cancel", job);
+    ANSWERS(1, "", "is discarded", "queue", "cancel", job);
+    ANSWERS(2, "", "cannot run", DRAIN, "--exec", "/nowhere/at/all");
+    ANSWERS(2, "", "cannot run /tmp: Permission denied", DRAIN, "--exec", "/tmp");
+    ANSWERS(2, "", "cannot run nosuchprog: No such file", DRAIN, "--exec", "nosuchprog");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(2, "", "cannot run", DRAIN, "--exec", "/nowhere/at/all");
     ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);

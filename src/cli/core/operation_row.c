@@ -585,7 +585,10 @@ int cli_row_error(const struct cli *cli, truce_status status, bson_error_t *erro
     if (row)
         row_translate(cli, cli_row_find(row), error);
     code = cli_error(cli, NULL, status, error);
-    return row && row->limits && status == TRUCE_LIMIT ? CLI_NO : code;
+    if (row && row->limits && status == TRUCE_LIMIT)
+        return CLI_NO;
+    return row && row->refuses && status == TRUCE_INVALID && error->code == CODE_BAD_VALUE ? CLI_NO
+                                                                                           : code;
 }
 
 void cli_row_lines_add(struct cli_row_lines *lines, int64_t line)

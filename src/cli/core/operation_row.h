@@ -56,6 +56,9 @@ struct cli_row {
     bool all;
     /* The status "limit reached" is a negative result (exit code 1). */
     bool limits;
+    /* An error of an invalid call is a negative result (exit code 1): the arguments were checked, so
+     * the state of a document does not allow the operation. */
+    bool refuses;
     /* Returns whether the reply is a negative result (exit code 1). "Not found" always is. */
     bool (*negative)(const bson_t *reply);
     /* Prints the reply, or an element of the list, for people. NULL means that `format` is used. */

@@ -253,7 +253,7 @@ static const struct cli_command cli_queue_show = {
     &(const struct cli_row)                                                                        \
     {                                                                                              \
         .name = "truceQueue", .set = "{action: '" action "'}", .fields = "",                       \
-        .format = done " {id}"                                                                     \
+        .format = done " {id}", .refuses = true                                                    \
     }
 
 static const struct cli_command cli_queue_cancel = {
