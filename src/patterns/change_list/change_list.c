@@ -297,7 +297,13 @@ static truce_status read_extra(int number, const bson_iter_t *iter, struct chang
 {
     const char *key = bson_iter_key(iter);
 
-    part->extra = key;
+    if (!part->extra || !strcmp(extra_named(key)->verb, extra_named(part->extra)->verb))
+        part->extra = key;
+    else
+        return truce__fail(TRUCE_INVALID, error,
+                           "change %d: \"%s\" is only for \"%s\", and \"%s\" only for \"%s\"",
+                           number, part->extra, extra_named(part->extra)->verb, key,
+                           extra_named(key)->verb);
     if (!strcmp(key, "delay_ms"))
         return change_list_read_number(number, iter, &part->delay_ms, error);
     if (!strcmp(key, "priority"))
@@ -340,6 +346,9 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
 {
     const char *key = bson_iter_key(iter);
 
+    if ((!strcmp(key, "id") && part->has_id) || (!strcmp(key, "with") && part->has_with) ||
+        (!strcmp(key, "if") && part->has_guard))
+        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" is given twice", number, key);
     if (!strcmp(key, "id")) {
         part->has_id = true;
         part->id = *bson_iter_value((bson_iter_t *)iter);
@@ -356,7 +365,11 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
     } else if (verb_named(key) && !part->verb && BSON_ITER_HOLDS_UTF8(iter)) {
         part->verb = key;
         part->collection = bson_iter_utf8(iter, NULL);
-    } else if (verb_named(key) && !part->verb) {
+    } else if (verb_named(key) && part->verb) {
+        return truce__fail(TRUCE_INVALID, error,
+                           "change %d: has two verbs, \"%s\" and \"%s\": make two changes of it",
+                           number, part->verb, key);
+    } else if (verb_named(key)) {
         change_list_add_function *add = verb_named(key)->add;
 
         return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must name a %s, not %s", number,

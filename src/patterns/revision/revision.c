@@ -979,6 +979,26 @@ truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error
 
 /* ---- the public calls ------------------------------------------------------------------------ */
 
+/* Checks the document that the caller read: it may lack its _id, but not have another one than
+ * `document`. `base` may be NULL. */
+static truce_status revision_check_base(const bson_t *base, const bson_t *document,
+                                        bson_error_t *error)
+{
+    struct value id, other;
+    char a[80], b[80];
+    truce_status status = base ? truce__document_check(base, "base", error) : TRUCE_OK;
+
+    if (status || !base)
+        return status;
+    id = truce__value_field(truce__value_document(document), "_id", 3);
+    other = truce__value_field(truce__value_document(base), "_id", 3);
+    if (!other.type || !id.type || truce__value_equal(other, id))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the base is another document: its _id is %s, and not %s",
+                       truce__value_show(other, a, sizeof a), truce__value_show(id, b, sizeof b));
+}
+
 /* Saves a document by one write if possible, and otherwise in a commit. If `merges`, conflicts with
  * other changes are merged. */
 static truce_status revision_save_or_merge(truce_revision *revision, truce_commit *commit,
@@ -1004,8 +1024,8 @@ static truce_status revision_save_or_merge(truce_revision *revision, truce_commi
                              "the document to save is NULL: expected a document with an _id");
     else
         status = truce__document_check(mine, "document", error);
-    if (!status && base)
-        status = truce__document_check(base, "base", error);
+    if (!status)
+        status = revision_check_base(base, mine, error);
     if (!status && version < TRUCE_REVISION_NEW)
         status = truce__fail(TRUCE_INVALID, error,
                              "the revision number is %" PRId64
@@ -1156,8 +1176,13 @@ truce_status truce_revision_remove(truce_revision *revision, truce_commit *commi
 
     struct removal removal = {revision, id, version, base, result};
 
-    truce_status status = base ? truce__document_check(base, "base", error) : TRUCE_OK;
+    bson_t removed = BSON_INITIALIZER;
+    truce_status status;
 
     begin_result(result);
+    if (id)
+        BSON_APPEND_VALUE(&removed, "_id", id);
+    status = revision_check_base(base, &removed, error);
+    bson_destroy(&removed);
     return status ? status : truce__revision_write(revision, commit, remove_in, &removal, error);
 }

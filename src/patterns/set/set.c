@@ -511,6 +511,28 @@ out:
     return status;
 }
 
+truce_status truce__set_agrees(truce_set *set, bson_error_t *error)
+{
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
+    uint64_t structure = status ? 0 : truce__metadata_structure(set->store) + 1;
+    bson_t wanted = BSON_INITIALIZER, kept, *filter;
+
+    if (status || atomic_load_explicit(&set->structure, memory_order_acquire) == structure ||
+        atomic_load_explicit(&set->agreed, memory_order_acquire) == structure)
+        return status;
+    filter = BCON_NEW("_id", BCON_UTF8(set->id));
+    set_append_definition(set, &wanted);
+    status = truce_find_one(set->store, SET_DEFINITIONS, filter, NULL, &kept, error);
+    if (!status)
+        status = compare_definitions(set, &wanted, &kept, error);
+    if (!status)
+        atomic_store_explicit(&set->agreed, structure, memory_order_release);
+    bson_destroy(&kept);
+    bson_destroy(&wanted);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 /* Forgets what the handle saw in collections that may have been replaced. The caller holds the
  * mutex. */
 static void set_forget(truce_set *set)

@@ -62,6 +62,8 @@ struct truce_set {
     /* The store's structure number plus one when the set became ready and the caches `known` and
      * `recorded` began, or 0 if the set is not ready. */
     atomic_uint_fast64_t structure;
+    /* The same for truce__set_agrees. */
+    atomic_uint_fast64_t agreed;
     /* Protects `known` and `recorded`. It is also held while the set becomes ready. */
     pthread_mutex_t mutex;
     /* The list of the sources that this handle has seen in the store. Owned. */
@@ -221,6 +223,9 @@ void truce__set_revision_append(bson_t *change);
 
 /* Creates the unique index and the definition before the first write. */
 truce_status truce__set_ready(truce_set *set, bson_error_t *error);
+/* Compares the options of the handle with the definition, if the set is defined. A read with other
+ * options would find nothing. Fails with INVALID if they differ. */
+truce_status truce__set_agrees(truce_set *set, bson_error_t *error);
 
 /* ---- applying ---- */
 

@@ -722,7 +722,9 @@ static void sync_rules_leave(truce_sync *sync, struct sync_rules *rules)
 
 /* ---- declare, drop --------------------------------------------------------------------------- */
 
-static bool same_rule(const bson_t *kept, const bson_t *wanted)
+/* Returns whether the rules are the same. If `timed` is false, the caller has not chosen the time
+ * after which an update is completed, so it is not compared. */
+static bool same_rule(const bson_t *kept, const bson_t *wanted, bool timed)
 {
     struct fields fields = truce__fields(truce__value_document(wanted));
 
@@ -730,7 +732,8 @@ static bool same_rule(const bson_t *kept, const bson_t *wanted)
         struct value there =
             truce__value_field(truce__value_document(kept), fields.key, fields.key_length);
 
-        if (strcmp(fields.key, "resume_ms") && !truce__value_identical(fields.value, there))
+        if ((timed || strcmp(fields.key, "resume_ms") != 0) &&
+            !truce__value_identical(fields.value, there))
             return false;
     }
     return true;
@@ -823,8 +826,8 @@ static truce_status check_stored(truce_sync *sync, const truce_sync_rule *rule, 
 }
 
 /* Checks a new rule against the stored ones. Sets *there if the same rule is stored. Returns
- * TRUCE_DUPLICATE if another rule of this name is stored. */
-static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *there,
+ * TRUCE_DUPLICATE if another rule of this name is stored. `timed` is that of same_rule. */
+static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool timed, bool *there,
                               bson_error_t *error)
 {
     struct sync_rules *rules;
@@ -836,7 +839,7 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
     if (status)
         return status;
     kept = truce__sync_rule(rules, truce__field_text(wanted, "_id"));
-    if (kept && same_rule(&kept->kept, wanted)) {
+    if (kept && same_rule(&kept->kept, wanted, timed)) {
         *there = true;
     } else if (kept) {
         status = truce__fail(
@@ -900,7 +903,7 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
     if (status)
         return status;
     wanted = rule_build(rule);
-    status = check_new(sync, wanted, &there, error);
+    status = check_new(sync, wanted, rule->resume_ms != 0, &there, error);
     if (!status && !there)
         status = check_stored(sync, rule, error);
     if (!status && !there)

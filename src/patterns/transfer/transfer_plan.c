@@ -87,17 +87,17 @@ static truce_status check_update(struct building *building, const bson_t *update
     while (truce__fields_next(&fields)) {
         if (!build_is_operator(fields.key) || fields.value.type != BSON_TYPE_DOCUMENT)
             return truce__fail(TRUCE_INVALID, error,
-                               "%s of %s: \"%.60s\" is not an update operator with its fields",
+                               "the %s of %s: \"%.60s\" is not an update operator with its fields",
                                what, build_shown(building), fields.key);
     }
     status = truce__update_new(update, NULL, &compiled, &why);
     truce__update_free(compiled);
     if (status || bson_empty(update))
-        return truce__fail(TRUCE_INVALID, error, "%s of %s: %s", what, build_shown(building),
+        return truce__fail(TRUCE_INVALID, error, "the %s of %s: %s", what, build_shown(building),
                            status ? why.message : "it has no operator");
     if (!transfer_each_field(update, is_users, (void *)building->transfers))
         return truce__fail(TRUCE_INVALID, error,
-                           "%s of %s changes a field that transfers or commits maintain", what,
+                           "the %s of %s changes a field that transfers or commits maintain", what,
                            build_shown(building));
     return TRUCE_OK;
 }
@@ -135,7 +135,7 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
     truce_status status = TRUCE_OK;
 
     if (entry->undo)
-        status = check_update(building, entry->undo, "the undo", error);
+        status = check_update(building, entry->undo, "undo", error);
     else if (!transfer_make_undo(entry->effect, &made))
         status =
             truce__fail(TRUCE_INVALID, error,
@@ -229,7 +229,7 @@ static truce_status append_parts(struct building *building, bson_t *one, bson_er
     if (!status)
         status = build_check_guard(building, error);
     if (!status)
-        status = check_update(building, entry->effect, "the effect", error);
+        status = check_update(building, entry->effect, "effect", error);
     if (!status && entry->guard)
         truce__names_append(one, "guard", entry->guard);
     if (!status)
