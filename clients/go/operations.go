@@ -270,7 +270,7 @@ type SetOptions struct {
 	// records for this consumer that the operations were applied; then it may acknowledge its
 	// messages
 	Consumer string `truce:"consumer"`
-	// returns the tombstones and the watermark, too
+	// for a read: returns the tombstones and the watermark, too
 	Show bool `truce:"show"`
 }
 
@@ -613,19 +613,20 @@ type RevisionOptions struct {
 	Remove any `truce:"remove"`
 	// the number that was read, 0 if the document had none; absent: the document is new (from -1)
 	Version *int64 `truce:"version"`
-	// the document that was read; absent: only the number is compared
+	// the document that was read, with its `version`; absent: only the number is compared
 	Base any `truce:"base"`
 	// the field with the number of the document; absent: "version"
 	VersionField string `truce:"versionField"`
-	// the policies of merges: {views: "sum", tags: "union", body: "text"}
+	// with merge: the policies of merges: {views: "sum", tags: "union", body: "text"}
 	Rules any `truce:"rules"`
-	// merges only fields that one side alone changed
+	// with merge: merges only fields that one side alone changed
 	Strict bool `truce:"strict"`
-	// records conflicts that a merge cannot resolve (truceConflicts)
+	// with merge: records conflicts that it cannot resolve (truceConflicts)
 	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
 	Keep *int64 `truce:"keep"`
-	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
+	// with keep: the maximum age of kept versions; truceSweep removes older ones; absent: no
+	// maximum
 	KeepTime time.Duration `truce:"keepMS"`
 }
 
@@ -664,7 +665,8 @@ type RevisionPatchOptions struct {
 	VersionField string `truce:"versionField"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
 	Keep *int64 `truce:"keep"`
-	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
+	// with keep: the maximum age of kept versions; truceSweep removes older ones; absent: no
+	// maximum
 	KeepTime time.Duration `truce:"keepMS"`
 }
 
@@ -711,16 +713,6 @@ type RevisionLogOptions struct {
 	Limit int64 `truce:"limit"`
 	// the field with the number of the document; absent: "version"
 	VersionField string `truce:"versionField"`
-	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any `truce:"rules"`
-	// merges only fields that one side alone changed
-	Strict bool `truce:"strict"`
-	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool `truce:"inbox"`
-	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64 `truce:"keep"`
-	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // RevisionLog lists the kept versions of a document, the newest first, or returns one.
@@ -744,12 +736,6 @@ type ConflictsOptions struct {
 	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
 	Strict bool `truce:"strict"`
-	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool `truce:"inbox"`
-	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64 `truce:"keep"`
-	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // Conflicts lists the open conflicts of a collection, the oldest first.
@@ -781,11 +767,10 @@ type ResolveOptions struct {
 	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
 	Strict bool `truce:"strict"`
-	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
 	Keep *int64 `truce:"keep"`
-	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
+	// with keep: the maximum age of kept versions; truceSweep removes older ones; absent: no
+	// maximum
 	KeepTime time.Duration `truce:"keepMS"`
 }
 
@@ -825,7 +810,7 @@ type ItemOptions struct {
 	Replace any `truce:"replace"`
 	// replaces the item with its identity, or adds it
 	Upsert any `truce:"upsert"`
-	// documents without items get a map instead of an array
+	// with add and upsert: documents without items get a map instead of an array
 	Map bool `truce:"map"`
 	// the field with the number of the document, which every change increments
 	VersionField string `truce:"versionField"`
@@ -853,7 +838,8 @@ type ItemIndexOptions struct {
 	Identity string `truce:"identity"`
 	// true: maps; absent: arrays
 	Map bool `truce:"map"`
-	// the field of the items; absent: the identity (arrays only)
+	// the field of the items; for maps, it needs `keys`; absent: for arrays the identity, for maps
+	// the whole item
 	Path string `truce:"path"`
 	// for maps: the identities that get an index; absent: a wildcard index over the whole map (a
 	// slice)
@@ -1655,8 +1641,8 @@ type LedgerStatementOptions struct {
 	After int64 `truce:"after"`
 	// the maximum number of lines; absent: 100 (1 to 1000)
 	Limit int64 `truce:"limit"`
-	// no line after this number (from 0)
-	Last *int64 `truce:"last"`
+	// no line after this number (from 1)
+	Last int64 `truce:"last"`
 }
 
 // LedgerStatement returns a page of the history of an account.
@@ -1955,7 +1941,8 @@ func (db *Database) TransferShow(
 
 // TransfersOptions are the options of Transfers.
 type TransfersOptions struct {
-	// only transfers in this state: "pending", "canceled" ...
+	// only transfers in this state: "initial", "pending", "committed", "applied", "done",
+	// "canceling", "canceled"
 	State string `truce:"state"`
 	// the maximum number of transfers; absent: 100 (1 to 1000)
 	Limit int64 `truce:"limit"`

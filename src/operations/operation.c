@@ -63,7 +63,10 @@ static truce_status operation_check_word(const struct operation_field *field, co
     if (truce__operation_choice(word, field->words) >= 0)
         return TRUCE_OK;
     for (const char *const *at = field->words; *at; at++) {
-        truce__buffer_append_text(&all, at == field->words ? "\"" : at[1] ? ", \"" : ", or \"");
+        truce__buffer_append_text(&all, at == field->words       ? "\""
+                                        : at[1]                  ? ", \""
+                                        : at == field->words + 1 ? " or \""
+                                                                 : ", or \"");
         truce__buffer_append_text(&all, *at);
         truce__buffer_append_text(&all, "\"");
     }
@@ -192,13 +195,41 @@ truce_status truce__operation_text(struct operation_call *call, const char **tex
     return TRUCE_OK;
 }
 
+static bool operation_target_is_one(const struct operation_call *call)
+{
+    int64_t number;
+
+    return truce__field_to_whole(&call->target, &number) && number == 1;
+}
+
 truce_status truce__operation_optional_text(struct operation_call *call, const char **text,
                                             bson_error_t *error)
 {
+    char shown[60];
+
     *text = NULL;
-    if (BSON_ITER_HOLDS_INT(&call->target) || BSON_ITER_HOLDS_DOUBLE(&call->target))
+    if (operation_target_is_one(call))
         return TRUCE_OK;
+    if (truce__field_is_number(&call->target))
+        return truce__refuse(
+            CODE_BAD_VALUE, error, "'%s' must be a string or 1 (%s), not %s", call->row->name,
+            call->row->value,
+            truce__value_show(truce__value_of_iter(&call->target), shown, sizeof shown));
     return truce__operation_text(call, text, error);
+}
+
+/* Refuses a name for an operation that has no target: {truceQueues: "mail"} would return all
+ * queues. */
+static truce_status operation_check_target(const struct operation_call *call, bson_error_t *error)
+{
+    char shown[80];
+
+    if (call->row->target || operation_target_is_one(call) ||
+        (BSON_ITER_HOLDS_BOOL(&call->target) && bson_iter_bool(&call->target)))
+        return TRUCE_OK;
+    return truce__refuse(
+        CODE_BAD_VALUE, error, "'%s' must be 1, not %s", call->row->name,
+        truce__value_show(truce__value_of_iter(&call->target), shown, sizeof shown));
 }
 
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
@@ -230,6 +261,18 @@ truce_status truce__operation_own_collection(struct operation_call *call, bool w
 }
 
 /* ---- objects of the library ------------------------------------------------------------------ */
+
+char *truce__operation_key(const char *kind, const char *const *options, size_t count)
+{
+    bson_string_t *key = bson_string_new(kind);
+
+    for (size_t i = 0; i < count; i++)
+        if (options[i])
+            bson_string_append_printf(key, "\n%zu:%s", strlen(options[i]), options[i]);
+        else
+            bson_string_append(key, "\n-");
+    return bson_string_free(key, false);
+}
 
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing))
@@ -348,7 +391,9 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
     truce_status status;
 
     error->message[0] = '\0';
-    status = operation_read_request(call, &given, error);
+    status = operation_check_target(call, error);
+    if (!status)
+        status = operation_read_request(call, &given, error);
     if (!status) {
         operation_enter_database(call);
         status = row->run(call, given, reply, error);
@@ -371,11 +416,14 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
 
 /* Prepares a change of a list as a call of its own, with the environment of the outer call. Fails
  * with INVALID, naming the change, if it is not an operation, or cannot be part of a commit or of the
- * transaction around it. Otherwise, fails with the error of the role check. */
+ * transaction around it. A field such as maxTimeMS, which would have no effect, is refused, too.
+ * Otherwise, fails with the error of the role check. */
 static truce_status operation_begin_part(const struct operation_call *outer, int number,
                                          const bson_t *request, struct operation_call *part,
                                          bson_error_t *error)
 {
+    bson_iter_t at;
+
     *part = *outer;
     part->request = request;
     (void)bson_iter_init(&part->target, request);
@@ -384,6 +432,7 @@ static truce_status operation_begin_part(const struct operation_call *outer, int
         return truce__fail(TRUCE_INVALID, error,
                            "change %d: \"%.80s\" is not an operation: {truceHelp: 1} lists them",
                            number, bson_iter_key(&part->target));
+    at = part->target;
     if (!(part->row->ways & OPERATION_COMMITS))
         return truce__fail(TRUCE_INVALID, error, "change %d: %s cannot be part of a commit", number,
                            part->row->name);
@@ -392,6 +441,13 @@ static truce_status operation_begin_part(const struct operation_call *outer, int
                              "change %d: %s is not allowed in a transaction of the driver: send "
                              "this commit outside of the transaction",
                              number, part->row->name);
+    while (bson_iter_next(&at))
+        if (truce__field_is_common(bson_iter_key(&at)) &&
+            strcmp(bson_iter_key(&at), "comment") != 0)
+            return truce__fail(TRUCE_INVALID, error,
+                               "change %d: the field '%s' belongs to the whole command, not to one "
+                               "of its changes",
+                               number, bson_iter_key(&at));
     return outer->host->check_role(part, part->row->role, error);
 }
 

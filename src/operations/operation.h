@@ -214,6 +214,9 @@ truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t 
 /* Returns the index of the word in a list that NULL ends, 0 if the word is NULL, or -1 if the list
  * lacks the word. */
 int truce__operation_choice(const char *word, const char *const *words);
+/* Returns the key of an object of the library: its kind, and its options, each a string or NULL.
+ * Objects with different options have different keys. The caller frees it by bson_free. */
+char *truce__operation_key(const char *kind, const char *const *options, size_t count);
 /* Returns an object of the library that is made on call->store. All calls of the database share
  * the object of a key. If the key is NULL, or in a transaction, the object is for the call
  * alone. */

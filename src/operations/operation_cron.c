@@ -73,6 +73,9 @@ static truce_status cron_run_set(struct operation_call *call, const void *arg, b
     if (status)
         return status;
     options.missed = (truce_cron_missed)truce__operation_choice(given->missed, cron_missed);
+    if (given->most && options.missed != TRUCE_MISSED_ALL)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'most' is allowed only with 'missed' \"all\"");
     truce__job_options_of_common(&given->common, &job);
     handle = truce__operation_queue_named(call, given->queue, NULL, 0);
     status = truce_cron_set(handle->thing, name, given->line, given->payload, &options, error);

@@ -35,14 +35,13 @@ struct revision_named {
             "the field with the number of the document; absent: \"version\""                       \
     }
 
-#define REVISION_MERGE_FIELDS                                                                      \
+/* `with` begins the help of a row whose other actions do not merge: "with merge: ". */
+#define REVISION_MERGE_FIELDS(with)                                                                \
     {GIVEN(revision_named, rules, FIELD_DOCUMENT),                                                 \
-     "the policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},                 \
-        {GIVEN(revision_named, strict, FIELD_FLAG),                                                \
-         "merges only fields that one side alone changed"},                                        \
+     with "the policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},            \
     {                                                                                              \
-        GIVEN(revision_named, inbox, FIELD_FLAG),                                                  \
-            "records conflicts that a merge cannot resolve (truceConflicts)"                       \
+        GIVEN(revision_named, strict, FIELD_FLAG),                                                 \
+            with "merges only fields that one side alone changed"                                  \
     }
 
 #define REVISION_KEEP_FIELDS                                                                       \
@@ -50,12 +49,11 @@ struct revision_named {
      "the number of replaced versions that are kept for each document", 0, INT32_MAX},             \
     {                                                                                              \
         GIVEN(revision_named, keepMS, FIELD_DURATION),                                             \
-            "the maximum age of kept versions in milliseconds; truceSweep removes older ones; "    \
+            "with keep: the maximum age of kept versions in milliseconds; truceSweep removes "     \
+            "older ones; "                                                                         \
             "absent: no maximum",                                                                  \
             1, DURATION_MAX_MS                                                                     \
     }
-
-#define REVISION_FIELDS REVISION_VERSION_FIELD, REVISION_MERGE_FIELDS, REVISION_KEEP_FIELDS
 
 static void *make_revision(void *arg)
 {
@@ -81,16 +79,20 @@ static truce_status take_revision(struct operation_call *call, const struct revi
                                       .keep_ms = given->keepMS,
                                       .relaxed = call->relaxed};
     const void *made[2] = {call->store, &options};
-    char *text, *rules;
+    char *text, *rules, numbers[80];
     truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
+    if (!status && given->keepMS && !given->keep)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'keepMS' needs 'keep': without it, no versions are kept");
     if (status)
         return status;
     rules = given->rules ? truce_json_write(given->rules, false, TRUCE_JSON_CANONICAL) : NULL;
-    text = bson_strdup_printf("revision\n%s\n%s\n%d %d %d %u %lld\n%s", options.collection,
-                              given->versionField ? given->versionField : "", given->strict,
-                              given->inbox, call->relaxed, options.keep, (long long)options.keep_ms,
-                              rules ? rules : "");
+    snprintf(numbers, sizeof numbers, "%d %d %d %u %lld", given->strict, given->inbox,
+             call->relaxed, options.keep, (long long)options.keep_ms);
+    text = truce__operation_key(
+        "revision", (const char *const[]){options.collection, given->versionField, numbers, rules},
+        4);
     *handle = truce__operation_handle(call, text, make_revision, made, free_revision);
     bson_free(rules);
     bson_free(text);
@@ -243,9 +245,47 @@ static const struct operation_field revision_fields[] = {
      "the number that was read, 0 if the document had none; absent: the document is new", -1,
      INT64_MAX},
     {GIVEN(revision_given, base, FIELD_DOCUMENT),
-     "the document that was read; absent: only the number is compared"},
-    REVISION_FIELDS,
+     "the document that was read, with its `version`; absent: only the number is compared"},
+    REVISION_VERSION_FIELD,
+    REVISION_MERGE_FIELDS("with merge: "),
+    {GIVEN(revision_named, inbox, FIELD_FLAG),
+     "with merge: records conflicts that it cannot resolve (truceConflicts)"},
+    REVISION_KEEP_FIELDS,
     {{0}}};
+
+/* Refuses more than one action, and options that the action does not use. */
+static truce_status revision_check(const struct operation_call *call,
+                                   const struct revision_given *given, bson_error_t *error)
+{
+    static const char *const writing[] = {"version", "base", "rules",  "strict",
+                                          "inbox",   "keep", "keepMS", NULL};
+    int verbs = !!given->get + !!given->save + !!given->merge + !!given->remove;
+    bool numbered = truce__operation_given(call, "version") && given->version >= 0;
+
+    if (verbs != 1)
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "give exactly one of 'get', 'save', 'merge', and 'remove': the request has %d", verbs);
+    for (const char *const *field = writing; given->get && *field; field++)
+        if (truce__operation_given(call, *field))
+            return truce__refuse(CODE_INVALID_OPTIONS, error, "'%s' is not allowed with 'get'",
+                                 *field);
+    if (!given->merge && (given->named.rules || given->named.strict || given->named.inbox))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'%s' is allowed only with 'merge': '%s' does not merge",
+                             given->named.rules    ? "rules"
+                             : given->named.strict ? "strict"
+                                                   : "inbox",
+                             given->save ? "save" : "remove");
+    if (given->remove && !numbered)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'remove' needs 'version': the number that was read");
+    if (given->base && !numbered)
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'base' needs 'version': the number of the document that was read, 0 if it had none");
+    return TRUCE_OK;
+}
 
 static truce_status get_revision(truce_revision *revision, const bson_value_t *id, bson_t *reply,
                                  bson_error_t *error)
@@ -292,15 +332,11 @@ static truce_status run_revision(struct operation_call *call, const void *arg, b
                                  bson_error_t *error)
 {
     const struct revision_given *given = arg;
-    int verbs = !!given->get + !!given->save + !!given->merge + !!given->remove;
     struct handle *handle;
-    truce_status status;
+    truce_status status = revision_check(call, given, error);
 
-    if (verbs != 1)
-        return truce__refuse(
-            CODE_INVALID_OPTIONS, error,
-            "give exactly one of 'get', 'save', 'merge', and 'remove': the request has %d", verbs);
-    status = take_revision(call, &given->named, !given->get, &handle, error);
+    if (!status)
+        status = take_revision(call, &given->named, !given->get, &handle, error);
     if (status)
         return status;
     status = given->get ? get_revision(handle->thing, given->get, reply, error)
@@ -454,7 +490,7 @@ static const struct operation_field log_fields[] = {
     {GIVEN(log_given, version, FIELD_NUMBER), "only this version", 0, INT64_MAX},
     {GIVEN(log_given, limit, FIELD_NUMBER), "the maximum number of versions; absent: 100", 1,
      REPLY_LIST_MAX},
-    REVISION_FIELDS,
+    REVISION_VERSION_FIELD,
     {{0}}};
 
 static truce_status document_look_up(truce_revision *revision, const struct log_given *given,
@@ -486,13 +522,24 @@ static truce_status document_run_log(struct operation_call *call, const void *ar
                                      bson_error_t *error)
 {
     const struct log_given *given = arg;
+    bool one = truce__operation_given(call, "version");
     struct handle *handle;
-    truce_status status = take_revision(call, &given->named, false, &handle, error);
+    truce_status status = TRUCE_OK;
 
+    if (one && given->limit)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'limit' is not allowed with 'version', which returns one version");
+    if (!status &&
+        (given->id->value_type == BSON_TYPE_ARRAY || given->id->value_type == BSON_TYPE_REGEX ||
+         given->id->value_type == BSON_TYPE_UNDEFINED))
+        status =
+            truce__refuse(CODE_BAD_VALUE, error, "the field 'id' is %s: an _id has any other type",
+                          truce__type_name((uint8_t)given->id->value_type));
+    if (!status)
+        status = take_revision(call, &given->named, false, &handle, error);
     if (status)
         return status;
-    status = truce__operation_given(call, "version")
-                 ? document_look_up(handle->thing, given, reply, error)
+    status = one ? document_look_up(handle->thing, given, reply, error)
                  : document_list_log(handle->thing, given, reply, error);
     truce__operation_return(call, handle);
     return status;
@@ -522,7 +569,8 @@ struct conflicts_given {
 
 static const struct operation_field conflicts_fields[] = {
     {GIVEN(conflicts_given, conflict, FIELD_OID), "only the conflict with this _id"},
-    REVISION_FIELDS,
+    REVISION_VERSION_FIELD,
+    REVISION_MERGE_FIELDS(""),
     {{0}}};
 
 /* Appends the conflicts of the cursor that fit into the reply, and omits the others. */
@@ -617,7 +665,9 @@ static const struct operation_field resolve_fields[] = {
     {GIVEN(resolve_given, document, FIELD_DOCUMENT), "with \"document\": the whole document"},
     {GIVEN(resolve_given, seen, FIELD_DOCUMENT),
      "the conflict as it was shown, or only its {version}; absent: as it was last returned"},
-    REVISION_FIELDS,
+    REVISION_VERSION_FIELD,
+    REVISION_MERGE_FIELDS(""),
+    REVISION_KEEP_FIELDS,
     {{0}}};
 
 static truce_status document_run_resolve(struct operation_call *call, const void *arg,
@@ -685,7 +735,8 @@ static const struct operation_field item_fields[] = {
     {GIVEN(item_given, replace, FIELD_DOCUMENT),
      "replaces the item with its identity, in its position"},
     {GIVEN(item_given, upsert, FIELD_DOCUMENT), "replaces the item with its identity, or adds it"},
-    {GIVEN(item_given, map, FIELD_FLAG), "documents without items get a map instead of an array"},
+    {GIVEN(item_given, map, FIELD_FLAG),
+     "with add and upsert: documents without items get a map instead of an array"},
     {GIVEN(item_given, versionField, FIELD_TEXT),
      "the field with the number of the document, which every change increments"},
     {{0}}};
@@ -702,7 +753,8 @@ static void free_item(void *item)
     truce_item_free(item);
 }
 
-/* Checks that the request has exactly one verb, and `query` where the verb needs it. */
+/* Checks that the request has exactly one verb, `query` where the verb needs it, and no option that
+ * the verb does not use. */
 static truce_status document_check_item(const struct item_given *given, bson_error_t *error)
 {
     int verbs = !!given->update + given->remove + !!given->add + !!given->replace + !!given->upsert;
@@ -720,6 +772,11 @@ static truce_status document_check_item(const struct item_given *given, bson_err
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
             "'query' is not allowed with 'add' and 'upsert': they find the item by its identity");
+    if (given->map && !given->add && !given->upsert)
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'map' is allowed only with 'add' and 'upsert': other changes keep the "
+            "layout of the document");
     return TRUCE_OK;
 }
 
@@ -751,14 +808,16 @@ static truce_status document_take_item(struct operation_call *call, const struct
                                   .layout = given->map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
                                   .relaxed = call->relaxed};
     const void *made[2] = {call->store, &options};
-    char *text;
+    char *text, flags[20];
     truce_status status = truce__operation_own_collection(call, true, &options.collection, error);
 
     if (status)
         return status;
-    text = bson_strdup_printf("item\n%s\n%s\n%s\n%s\n%d %d", options.collection, given->field,
-                              given->identity, given->versionField ? given->versionField : "",
-                              given->map, call->relaxed);
+    snprintf(flags, sizeof flags, "%d %d", given->map, call->relaxed);
+    text = truce__operation_key("item",
+                                (const char *const[]){options.collection, given->field,
+                                                      given->identity, given->versionField, flags},
+                                5);
     *handle = truce__operation_handle(call, text, make_item, made, free_item);
     bson_free(text);
     return TRUCE_OK;
@@ -818,7 +877,8 @@ struct item_layout_given {
 static const struct operation_field item_index_fields[] = {
     ITEM_LAYOUT_FIELDS,
     {GIVEN(item_layout_given, path, FIELD_TEXT),
-     "the field of the items; absent: the identity (arrays only)"},
+     "the field of the items; for maps, it needs `keys`; absent: for arrays the identity, for maps "
+     "the whole item"},
     {GIVEN(item_layout_given, keys, FIELD_ARRAY),
      "for maps: the identities that get an index; absent: a wildcard index over the whole map"},
     {{0}}};
@@ -828,14 +888,34 @@ static truce_item_layout document_layout(const struct item_layout_given *given)
     return given->item.map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY;
 }
 
+/* Refuses options that the layout does not use. */
+static truce_status document_check_index(const struct item_layout_given *given, bson_error_t *error)
+{
+    if (given->keys && !given->item.map)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'keys' is allowed only with 'map': an array has one index for all "
+                             "items");
+    if (given->keys && bson_empty(given->keys))
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'keys' is empty: name the identities that get an index, or omit it "
+                             "for an index over the whole map");
+    if (given->path && given->item.map && !given->keys)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'path' needs 'keys' with 'map': without keys, one index has all "
+                             "fields of all items");
+    return TRUCE_OK;
+}
+
 static truce_status document_run_item_index(struct operation_call *call, const void *arg,
                                             bson_t *reply, bson_error_t *error)
 {
     const struct item_layout_given *given = arg;
     struct handle *handle;
-    truce_status status = document_take_item(call, &given->item, &handle, error);
+    truce_status status = document_check_index(given, error);
 
     (void)reply;
+    if (!status)
+        status = document_take_item(call, &given->item, &handle, error);
     if (status)
         return status;
     status =

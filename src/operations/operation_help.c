@@ -105,10 +105,12 @@ static truce_status run_help(struct operation_call *call, const void *given, bso
     const char *key;
     bson_t array, one;
     uint32_t i = 0;
+    const char *name;
+    truce_status status = truce__operation_optional_text(call, &name, error);
 
     (void)given;
-    if (BSON_ITER_HOLDS_UTF8(&call->target))
-        return help_of(bson_iter_utf8(&call->target, NULL), reply, error);
+    if (status || name)
+        return status ? status : help_of(name, reply, error);
     BSON_APPEND_ARRAY_BEGIN(reply, "commands", &array);
     for (const struct operation_group *group = truce__operation_groups; group->title; group++)
         for (const struct operation_row *const *at = group->rows; *at; at++) {

@@ -44,7 +44,7 @@ static truce_status ledger_take(struct operation_call *call, bool writes, const 
 
     if (status)
         return status;
-    text = bson_strdup_printf("ledger\n%s\n%s", options.collection, slots ? slots : "");
+    text = truce__operation_key("ledger", (const char *const[]){options.collection, slots}, 2);
     *handle = truce__operation_handle(call, text, make_ledger, made, free_ledger);
     bson_free(text);
     return TRUCE_OK;
@@ -138,6 +138,7 @@ static truce_status ledger_open_account(struct operation_call *call, truce_ledge
 static truce_status operation_ledger_run_open(struct operation_call *call, const void *arg,
                                               bson_t *reply, bson_error_t *error)
 {
+    static const char *const rules[] = {"min", "max", "debitOnly", "creditOnly", "closed", NULL};
     const struct open_given *given = arg;
     struct handle *handle;
     truce_status status;
@@ -147,6 +148,10 @@ static truce_status operation_ledger_run_open(struct operation_call *call, const
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
             "give 'digits' to declare the currency, 'account' to open an account, or both");
+    for (const char *const *rule = rules; !given->rules.account && *rule; rule++)
+        if (truce__operation_given(call, *rule))
+            return truce__refuse(CODE_INVALID_OPTIONS, error,
+                                 "'%s' needs 'account': it is a rule of an account", *rule);
     status = ledger_take(call, true, given->slots, &handle, error);
     if (status)
         return status;
@@ -540,7 +545,7 @@ static const struct operation_field statement_fields[] = {
     {GIVEN(statement_given, after, FIELD_NUMBER), "only lines after this number", 0, INT64_MAX},
     {GIVEN(statement_given, limit, FIELD_NUMBER), "the maximum number of lines; absent: 100", 1,
      LINES_MAX},
-    {GIVEN(statement_given, last, FIELD_NUMBER), "no line after this number", 0, INT64_MAX},
+    {GIVEN(statement_given, last, FIELD_NUMBER), "no line after this number", 1, INT64_MAX},
     {{0}}};
 
 /* The lines of a statement in a reply. */

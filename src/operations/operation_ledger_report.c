@@ -169,6 +169,22 @@ static const struct operation_field search_fields[] = {
      REPLY_LIST_MAX},
     {{0}}};
 
+/* Returns the ledger of a search. Fails with NOT_FOUND if the ledger or the account does not exist,
+ * as if the name is misspelled. `account` may be NULL. */
+static truce_status ledger_read_of_account(struct operation_call *call, const char *account,
+                                           struct handle **handle, bson_error_t *error)
+{
+    truce_ledger_balance balance;
+    truce_status status = truce__operation_ledger_read(call, handle, error);
+
+    if (status || !account)
+        return status;
+    status = truce_ledger_balance_of((*handle)->thing, account, NULL, &balance, error);
+    if (status)
+        truce__operation_return(call, *handle);
+    return status;
+}
+
 static bool ledger_add_document(const bson_t *document, void *arg)
 {
     return truce__reply_list_add(arg, document);
@@ -186,8 +202,13 @@ static truce_status ledger_run_search(struct operation_call *call, const void *a
                                         .limit = (given->limit ? given->limit : 100) + 1};
     struct reply_list list;
     struct handle *handle;
-    truce_status status = truce__operation_ledger_read(call, &handle, error);
+    truce_status status = TRUCE_OK;
 
+    if (given->fromMS && given->beforeMS && given->fromMS >= given->beforeMS)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'fromMS' (%lld) must be before 'beforeMS' (%lld)",
+                             (long long)given->fromMS, (long long)given->beforeMS);
+    status = ledger_read_of_account(call, given->account, &handle, error);
     if (status)
         return status;
     truce__reply_list_begin(&list, given->limit);
@@ -228,7 +249,7 @@ static truce_status ledger_run_pending(struct operation_call *call, const void *
     const struct pending_given *given = arg;
     struct reply_list list;
     struct handle *handle;
-    truce_status status = truce__operation_ledger_read(call, &handle, error);
+    truce_status status = ledger_read_of_account(call, given->account, &handle, error);
 
     if (status)
         return status;

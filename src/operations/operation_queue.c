@@ -11,6 +11,7 @@
  */
 #include "operations/operation_queue.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/field.h"
@@ -37,10 +38,12 @@ struct handle *truce__operation_queue_named(struct operation_call *call, const c
 {
     truce_queue_options options = {.queue = name, .worker = worker, .lease_ms = (uint32_t)lease_ms};
     const void *made[2] = {call->store, &options};
-    char *text =
-        bson_strdup_printf("queue\n%s\n%s\n%u", name, worker ? worker : "", options.lease_ms);
-    struct handle *handle = truce__operation_handle(call, text, make_queue, made, free_queue);
+    char lease[20], *text;
+    struct handle *handle;
 
+    snprintf(lease, sizeof lease, "%u", options.lease_ms);
+    text = truce__operation_key("queue", (const char *const[]){name, worker, lease}, 3);
+    handle = truce__operation_handle(call, text, make_queue, made, free_queue);
     bson_free(text);
     return handle;
 }
@@ -211,6 +214,8 @@ truce_status truce__job_timed(const struct job_timed *given, truce_job_options *
                              "'laneRate' and 'lanePerMS' must be given together");
     if (given->laneRate && !given->lane)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'laneRate' needs 'lane'");
+    if (given->laneWidth && !given->lane)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "'laneWidth' needs 'lane'");
     truce__job_options_of_common(&given->common, options);
     options->delay_ms = given->delayMS;
     options->run_at_ms = given->runAtMS;
@@ -317,6 +322,13 @@ static truce_status queue_read_job(struct operation_call *call, const struct enq
 {
     truce_status status = truce__job_timed(&given->timed, options, error);
 
+    if (!status && !given->unique && !given->uniquePayload &&
+        (given->uniqueScope || given->onConflict || given->uniquePeriodMS))
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'%s' needs a key: give 'unique' or 'uniquePayload'",
+                               given->uniqueScope  ? "uniqueScope"
+                               : given->onConflict ? "onConflict"
+                                                   : "uniquePeriodMS");
     if (status)
         return status;
     options->unique = given->unique;
@@ -572,6 +584,11 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'ids' is allowed only with the actions cancel, retry, and discard, "
                              "without 'id', and outside of a commit");
+    if (given->limit && action != REDRIVE)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'limit' is allowed only with the action \"redrive\", not with "
+                             "\"%s\"",
+                             given->action);
     if (call->commit && action > CLOSE)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "the action \"%s\" cannot be part of a commit", given->action);
@@ -735,6 +752,9 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
     truce_cursor *cursor;
     truce_status status = truce__operation_optional_text(call, &name, error);
 
+    if (!status && given->id && given->after)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'after' is not allowed with 'id', which finds one job");
     truce__reply_list_begin(&list, given->limit);
     options.limit = list.limit + 1; /* With a limit, no plan sorts all jobs of a state. */
     jobs_filter(given, name, &filter);

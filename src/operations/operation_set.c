@@ -88,7 +88,8 @@ static truce_status key_fields(struct operation_call *call, const bson_value_t *
     return TRUCE_OK;
 }
 
-/* Takes the set of the command. If `key` is NULL, uses the key that the command names. */
+/* Takes the set of the command. If `key` is NULL, uses the key that the command names. The first
+ * write compares the options with the definition; for a read, this function does. */
 static truce_status operation_set_take_set(struct operation_call *call,
                                            const struct set_named *given, const bson_value_t *key,
                                            bool writes, struct handle **handle, bson_error_t *error)
@@ -115,15 +116,17 @@ static truce_status operation_set_take_set(struct operation_call *call,
         status = truce__set_complete(call->store, call->arena, fields, &options, error);
     if (status)
         return status;
-#define OR(text) ((text) ? (text) : "")
-    text = bson_strdup_printf("set\n%s\n%s\n%s\n%s\n%s\n%s\n%s\n%s\n%d", options.collection,
-                              options.key, options.field, options.name, OR(options.deleted),
-                              OR(options.seq), OR(options.source), OR(options.watermark),
-                              (int)options.layout);
-#undef OR
+    text = truce__operation_key(
+        options.layout == TRUCE_SET_BY_ELEMENT ? "set by element" : "set",
+        (const char *const[]){options.collection, options.key, options.field, options.name,
+                              options.deleted, options.seq, options.source, options.watermark},
+        8);
     *handle = truce__operation_handle(call, text, operation_set_make_set, made, free_set);
     bson_free(text);
-    return TRUCE_OK;
+    status = writes ? TRUCE_OK : truce__set_agrees((*handle)->thing, error);
+    if (status)
+        truce__operation_return(call, *handle);
+    return status;
 }
 
 /* Calls the library for the set of the command. */
@@ -206,7 +209,8 @@ static const struct operation_field set_fields[] = {
      "instead: many operations of any documents, each {add or remove, key, seq, source}"},
     {GIVEN(set_given, consumer, FIELD_TEXT), "records for this consumer that the operations were "
                                              "applied; then it may acknowledge its messages"},
-    {GIVEN(set_given, show, FIELD_FLAG), "returns the tombstones and the watermark, too"},
+    {GIVEN(set_given, show, FIELD_FLAG),
+     "for a read: returns the tombstones and the watermark, too"},
     {{0}}};
 
 struct operation_given {
@@ -284,6 +288,10 @@ static truce_status read_operations(struct operation_call *call, const struct se
             CODE_INVALID_OPTIONS, error,
             "'apply' excludes 'add', 'remove', 'key', 'seq', and 'source': each of its operations "
             "has its own");
+    if (given->show && (given->apply || given->add || given->remove))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'show' is allowed only for a read, without 'add', 'remove', and "
+                             "'apply'");
     if (given->apply)
         return read_apply(call, given->apply, operations, count, error);
     if (!given->add && !given->remove)

@@ -65,11 +65,10 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
         status = truce__operation_collection(call, given->accounts, writes, error);
     if (status)
         return status;
-#define OR(text) ((text) ? (text) : "")
-    text = bson_strdup_printf("transfers\n%s\n%s\n%s\n%s\n%s\n%d", options.collection,
-                              OR(options.accounts), OR(options.field), OR(options.marks),
-                              OR(options.fence), given->steps);
-#undef OR
+    text = truce__operation_key(given->steps ? "transfers in steps" : "transfers",
+                                (const char *const[]){options.collection, options.accounts,
+                                                      options.field, options.marks, options.fence},
+                                5);
     /* A command that does not name the accounts gets its own handle, because another command may
      * set them later. */
     *handle = truce__operation_handle(call, given->accounts ? text : NULL, make_transfers, made,
@@ -295,9 +294,12 @@ struct list_given {
     int64_t limit, skip;
 };
 
+static const char *const transfer_states[] = {"initial", "pending",   "committed", "applied",
+                                              "done",    "canceling", "canceled",  NULL};
+
 static const struct operation_field list_fields[] = {
-    {GIVEN(list_given, state, FIELD_TEXT),
-     "only transfers in this state: \"pending\", \"canceled\" ..."},
+    {GIVEN(list_given, state, FIELD_TEXT), "only transfers in this state",
+     .words = transfer_states},
     {GIVEN(list_given, limit, FIELD_NUMBER), "the maximum number of transfers; absent: 100", 1,
      1000},
     {GIVEN(list_given, skip, FIELD_NUMBER), "the number of transfers to skip", 0, INT32_MAX},

@@ -13,6 +13,7 @@
 #include "base/field.h"
 #include "bson/refuse_value.h"
 #include "bson/value.h"
+#include "merge/merge.h"
 #include "operations/operation_tree.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved_names.h"
@@ -43,6 +44,17 @@ static truce_tree_prefer tree_prefer(const char *word)
 {
     return word ? (truce_tree_prefer)(truce__operation_choice(word, tree_sides) + 1)
                 : TRUCE_TREE_ASK;
+}
+
+/* Refuses invalid rules also if nothing has to be merged now. */
+static truce_status tree_check_rules(const bson_t *rules, bson_error_t *error)
+{
+    struct merge_rules *parsed;
+    truce_status status = truce__merge_rules_new(rules, &parsed, error);
+
+    if (!status)
+        truce__merge_rules_free(parsed);
+    return status;
 }
 
 extern const struct operation_row tree_log_operation, tree_diff_operation, tree_operation;
@@ -186,9 +198,12 @@ static truce_status operation_tree_log_run_diff(struct operation_call *call, con
     struct diffing diffing = {.rows = {BSON_INITIALIZER, .room = given->limit ? given->limit : 100},
                               .after = BSON_INITIALIZER,
                               .contents = given->contents};
-    truce_tree *tree;
-    truce_status status = truce__operation_tree(call, NULL, false, NULL, &tree, error);
+    truce_tree *tree = NULL;
+    truce_status status =
+        given->after ? truce__operation_item_id(given->after, "after", error) : TRUCE_OK;
 
+    if (!status)
+        status = truce__operation_tree(call, NULL, false, NULL, &tree, error);
     if (given->after)
         BSON_APPEND_VALUE(&diffing.after, "v", given->after);
     if (!status)
@@ -267,19 +282,25 @@ static truce_status operation_tree_log_check_tree(const struct tree_given *given
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
             "'prefer', 'rules', 'message', and 'author' are allowed only with 'merge'");
-    return TRUCE_OK;
+    if (given->erase)
+        return truce__operation_item_id(given->erase, "erase", error);
+    return tree_check_rules(given->rules, error);
 }
+
+struct keep_given {
+    int64_t versions, ageMS;
+};
 
 /* Sets the retention of the tree: {versions, ageMS}. */
 static truce_status operation_tree_log_keep(struct operation_call *call, truce_tree *tree,
                                             const bson_t *given, bson_error_t *error)
 {
-    struct {
-        int64_t versions, ageMS;
-    } read = {0};
-    static const struct field fields[] = {
-        {"versions", FIELD_WHOLE, 0}, {"ageMS", FIELD_WHOLE, sizeof(int64_t)}, {0}};
-    truce_status status = truce__operation_fields(call, given, fields, &read, error);
+    static const struct operation_field fields[] = {
+        {GIVEN(keep_given, versions, FIELD_NUMBER), "the number of versions", 1, INT64_MAX},
+        {GIVEN(keep_given, ageMS, FIELD_DURATION), "their age in milliseconds", 1, DURATION_MAX_MS},
+        {{0}}};
+    struct keep_given read = {0};
+    truce_status status = truce__operation_nested(call, given, fields, &read, error);
 
     return status ? status
                   : truce_tree_retain(
@@ -571,7 +592,7 @@ static truce_status check_publish(const struct publish_given *given, bson_error_
     if (!given->merge && (given->prefer || given->rules))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'prefer' and 'rules' are allowed only with 'merge'");
-    return TRUCE_OK;
+    return tree_check_rules(given->rules, error);
 }
 
 /* Reads the version of the base by its token. The token "new" means the empty tree. Without a base,
@@ -596,7 +617,7 @@ static truce_status read_base(struct publishing *publishing, const char *base, b
 static truce_status tree_add_change(struct operation_call *call, truce_tree_edit *edit,
                                     const bson_iter_t *at, bson_error_t *error)
 {
-    bson_iter_t change;
+    bson_iter_t change, more;
     bool is_put;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at) || !bson_iter_recurse(at, &change) ||
@@ -611,16 +632,13 @@ static truce_status tree_add_change(struct operation_call *call, truce_tree_edit
         return truce__refuse(CODE_TYPE_MISMATCH, error,
                              "the item of 'put' must be a document, not %s",
                              truce__type_name((uint8_t)bson_iter_type(&change)));
-    if (is_put) {
-        const bson_t *item = truce__field_view(call->arena, &change);
-
-        if (bson_iter_next(&change))
-            return truce__refuse(40415, error,
-                                 "must have one field, 'put' or 'remove', and also has '%.80s'",
-                                 bson_iter_key(&change));
-        return truce_tree_put(edit, item, error);
-    }
-    return truce_tree_remove(edit, bson_iter_value(&change), error);
+    more = change;
+    if (bson_iter_next(&more))
+        return truce__refuse(40415, error,
+                             "must have one field, 'put' or 'remove', and also has '%.80s'",
+                             bson_iter_key(&more));
+    return is_put ? truce_tree_put(edit, truce__field_view(call->arena, &change), error)
+                  : truce_tree_remove(edit, bson_iter_value(&change), error);
 }
 
 /* Adds the changes of the request to the edit, or those that revert a version. An error names the
@@ -956,6 +974,8 @@ static truce_status check_read(const struct read_given *given, bson_error_t *err
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
             "'skip' is allowed only with 'sort': without 'sort', continue with 'after'");
+    if (given->id)
+        return truce__operation_item_id(given->id, "id", error);
     return given->after ? truce__operation_item_id(given->after, "after", error) : TRUCE_OK;
 }
 

@@ -9,9 +9,7 @@
 #include "bson/value.h"
 #include "store/namespace_map.h"
 
-/* Returns whether every command may have the field. Such fields are read elsewhere, or have no
- * effect. */
-static bool fields_is_common(const char *name)
+bool truce__field_is_common(const char *name)
 {
     static const char *const common[] = {"$clusterTime",
                                          "$readPreference",
@@ -295,7 +293,7 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
         while (field->name && strcmp(field->name, bson_iter_key(&at)) != 0)
             field++;
         if (!field->name) {
-            if (!reading->whole || !fields_is_common(bson_iter_key(&at)))
+            if (!reading->whole || !truce__field_is_common(bson_iter_key(&at)))
                 status =
                     fields_refuse_unknown(reading, document, fields, bson_iter_key(&at), error);
             continue;

@@ -83,6 +83,9 @@ struct fields_reading {
 truce_status truce__fields_read(const struct fields_reading *reading, const bson_t *document,
                                 const struct field *fields, void *into, bson_error_t *error);
 
+/* Returns whether every command may have the field. Such fields are read elsewhere, or have no
+ * effect. */
+bool truce__field_is_common(const char *name);
 /* Returns whether the command allows only the stable API (apiStrict). */
 bool truce__fields_strict(const bson_t *request);
 /* Returns the error for a value of another type than wanted ("an array"). */

@@ -76,7 +76,8 @@ TEST(stores_the_options_of_a_job)
     ANSWERS(2, "", "--failure needs --after", "queue", "add", "mail", "{}", "--failure", "goOn");
     ANSWERS(2, "", "live, kept, or unclaimed", "queue", "add", "mail", "{}", "--unique", "k",
             "--unique-scope", "once");
-    ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--unique-scope", "kept");
+    ANSWERS(2, "", "--unique-scope needs a key", "queue", "add", "mail", "{}", "--unique-scope",
+            "kept");
     ANSWERS(2, "", "--lane-rate and --lane-per must be given together", "queue", "add", "mail",
             "{}", "--lane", "a", "--lane-rate", "5");
     ANSWERS(2, "", "--lane-rate needs --lane", "queue", "add", "mail", "{}", "--lane-rate", "5",

@@ -574,7 +574,7 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
         {"{truceResolve: 'posts', take: 'mine'}", 40414},
         {"{truceRevision: 'posts', remove: 1, version: 2}", 0, "outcome", "\"conflict\""},
         {"{truceRevision: 'posts', remove: 1, version: 3}", 0, "outcome", "\"saved\""},
-        {"{truceRevision: 'posts', save: {_id: 1, title: 'a'}, $db: 'school', inbox: true}", 0},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a'}, $db: 'school'}", 0},
     };
 
     begin();

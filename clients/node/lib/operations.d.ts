@@ -113,7 +113,7 @@ export interface SetOptions {
    * messages
    */
   consumer?: string;
-  /** returns the tombstones and the watermark, too */
+  /** for a read: returns the tombstones and the watermark, too */
   show?: boolean;
 }
 
@@ -208,21 +208,21 @@ export interface RevisionOptions {
    * the number that was read, 0 if the document had none; absent: the document is new (from -1)
    */
   version?: number | Long;
-  /** the document that was read; absent: only the number is compared */
+  /** the document that was read, with its `version`; absent: only the number is compared */
   base?: Document;
   /** the field with the number of the document; absent: "version" */
   versionField?: string;
-  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
+  /** with merge: the policies of merges: {views: "sum", tags: "union", body: "text"} */
   rules?: Document;
-  /** merges only fields that one side alone changed */
+  /** with merge: merges only fields that one side alone changed */
   strict?: boolean;
-  /** records conflicts that a merge cannot resolve (truceConflicts) */
+  /** with merge: records conflicts that it cannot resolve (truceConflicts) */
   inbox?: boolean;
   /** the number of replaced versions that are kept for each document (0 to 2147483647) */
   keep?: number | Long;
   /**
-   * the maximum age of kept versions in milliseconds; truceSweep removes older ones; absent: no
-   * maximum (1 to 864000000000)
+   * with keep: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
+   * absent: no maximum (1 to 864000000000)
    */
   keepMS?: Duration;
 }
@@ -254,26 +254,31 @@ export interface RevisionDiffOptions {
 }
 
 /** The options of revisionLog. */
-export interface RevisionLogOptions extends Pick<RevisionOptions, "versionField" | "rules" |
-    "strict" | "inbox" | "keep" | "keepMS"> {
+export interface RevisionLogOptions {
   /** the _id of the document */
   id: any;
   /** only this version (from 0) */
   version?: number | Long;
   /** the maximum number of versions; absent: 100 (1 to 1000) */
   limit?: number | Long;
+  /** the field with the number of the document; absent: "version" */
+  versionField?: string;
 }
 
 /** The options of conflicts. */
-export interface ConflictsOptions extends Pick<RevisionOptions, "versionField" | "rules" | "strict"
-    | "inbox" | "keep" | "keepMS"> {
+export interface ConflictsOptions {
   /** only the conflict with this _id */
   conflict?: ObjectId | string;
+  /** the field with the number of the document; absent: "version" */
+  versionField?: string;
+  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
+  rules?: Document;
+  /** merges only fields that one side alone changed */
+  strict?: boolean;
 }
 
 /** The options of resolve. */
-export interface ResolveOptions extends Pick<RevisionOptions, "versionField" | "rules" | "strict" |
-    "inbox" | "keep" | "keepMS"> {
+export interface ResolveOptions extends Pick<RevisionOptions, "versionField" | "keep" | "keepMS"> {
   /** the _id of the conflict */
   conflict: ObjectId | string;
   /** the side that wins where both differ, or the given document */
@@ -282,6 +287,10 @@ export interface ResolveOptions extends Pick<RevisionOptions, "versionField" | "
   document?: Document;
   /** the conflict as it was shown, or only its {version}; absent: as it was last returned */
   seen?: Document;
+  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
+  rules?: Document;
+  /** merges only fields that one side alone changed */
+  strict?: boolean;
 }
 
 /** The options of item. */
@@ -304,7 +313,7 @@ export interface ItemOptions {
   replace?: Document;
   /** replaces the item with its identity, or adds it */
   upsert?: Document;
-  /** documents without items get a map instead of an array */
+  /** with add and upsert: documents without items get a map instead of an array */
   map?: boolean;
   /** the field with the number of the document, which every change increments */
   versionField?: string;
@@ -318,7 +327,10 @@ export interface ItemIndexOptions {
   identity: string;
   /** true: maps; absent: arrays */
   map?: boolean;
-  /** the field of the items; absent: the identity (arrays only) */
+  /**
+   * the field of the items; for maps, it needs `keys`; absent: for arrays the identity, for maps
+   * the whole item
+   */
   path?: string;
   /** for maps: the identities that get an index; absent: a wildcard index over the whole map */
   keys?: readonly any[];
@@ -716,7 +728,7 @@ export interface LedgerStatementOptions {
   after?: number | Long;
   /** the maximum number of lines; absent: 100 (1 to 1000) */
   limit?: number | Long;
-  /** no line after this number (from 0) */
+  /** no line after this number (from 1) */
   last?: number | Long;
 }
 
@@ -851,8 +863,8 @@ export interface TransferShowOptions {
 
 /** The options of transfers. */
 export interface TransfersOptions {
-  /** only transfers in this state: "pending", "canceled" ... */
-  state?: string;
+  /** only transfers in this state */
+  state?: "initial" | "pending" | "committed" | "applied" | "done" | "canceling" | "canceled";
   /** the maximum number of transfers; absent: 100 (1 to 1000) */
   limit?: number | Long;
   /** the number of transfers to skip (0 to 2147483647) */

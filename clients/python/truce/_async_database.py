@@ -220,7 +220,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         keep_ms: Optional[Duration] = None,
     ) -> AsyncRevisions:
         """Returns the documents of a collection with version numbers; the options are those of
-        `revision`."""
+        `revision`. Only a merge uses `rules`, `strict`, and `inbox`."""
         from ._async_handles import AsyncRevisions
 
         options = {

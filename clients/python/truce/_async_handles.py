@@ -121,6 +121,8 @@ class AsyncRevisions(Handle[AsyncDatabase]):
     def __init__(self, database: AsyncDatabase, name: str, options: Dict[str, Any]) -> None:
         super().__init__(database, name)
         self._options = options
+        # Only a merge has the options `rules`, `strict`, and `inbox`.
+        self._saving = {name: options[name] for name in ("version_field", "keep", "keep_ms")}
 
     async def get(self, id: Any) -> Optional[AsyncRevision]:
         """Returns the document with this _id, or None."""
@@ -151,7 +153,7 @@ class AsyncRevisions(Handle[AsyncDatabase]):
     ) -> None:
         """Removes the document with this _id if no other save happened since it was read."""
         await self._database.revision(
-            self.name, remove=id, version=version, base=base, **self._options
+            self.name, remove=id, version=version, base=base, **self._saving
         )
 
     async def patch(
@@ -168,9 +170,8 @@ class AsyncRevisions(Handle[AsyncDatabase]):
         If the document no longer has `version`, this is a Conflict: a patch is not merged, so the
         options `rules`, `strict`, and `inbox` do not apply.
         """
-        options = {name: self._options[name] for name in ("version_field", "keep", "keep_ms")}
         reply = await self._database.revision_patch(
-            self.name, id=id, patch=patch, kind=kind, version=version, **options
+            self.name, id=id, patch=patch, kind=kind, version=version, **self._saving
         )
         if "document" not in reply:
             raise errors.NotFound(f"no document {id!r} in {self.name}", 125, reply)
@@ -185,5 +186,6 @@ class AsyncRevisions(Handle[AsyncDatabase]):
         elif version is None:
             version = document.get(self._options["version_field"] or "version")
         fields: Dict[str, Any] = {how: dict(document), "version": version, "base": base}
-        reply = await self._database.revision(self.name, **fields, **self._options)
+        options = self._options if how == "merge" else self._saving
+        reply = await self._database.revision(self.name, **fields, **options)
         return AsyncRevision(reply)

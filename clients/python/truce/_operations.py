@@ -73,7 +73,7 @@ class CommitOperations(Runs[R]):
         apply: instead: many operations of any documents, each {add or remove, key, seq, source}
         consumer: records for this consumer that the operations were applied; then it may
             acknowledge its messages
-        show: returns the tombstones and the watermark, too
+        show: for a read: returns the tombstones and the watermark, too
 
         Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
         `apply`, an array of `results`, each {status, outcome}. If some failed and others were
@@ -108,14 +108,14 @@ class CommitOperations(Runs[R]):
         remove: removes the document with this _id
         version: the number that was read, 0 if the document had none; absent: the document is new
             (from -1)
-        base: the document that was read; absent: only the number is compared
+        base: the document that was read, with its `version`; absent: only the number is compared
         version_field: the field with the number of the document; absent: "version"
-        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
-        strict: merges only fields that one side alone changed
-        inbox: records conflicts that a merge cannot resolve (truceConflicts)
+        rules: with merge: the policies of merges: {views: "sum", tags: "union", body: "text"}
+        strict: with merge: merges only fields that one side alone changed
+        inbox: with merge: records conflicts that it cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
-        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 864000000000)
+        keep_ms: with keep: the maximum age of kept versions in milliseconds; truceSweep removes
+            older ones; absent: no maximum (1 to 864000000000)
 
         Reply: the current `version` and `document`; -1 and an empty document if it does not exist.
         For a write also `outcome`: "saved", "merged", "unchanged", or "conflict". A conflict writes
@@ -146,8 +146,8 @@ class CommitOperations(Runs[R]):
             merged; absent: the current document, whatever its number (from 0)
         version_field: the field with the number of the document; absent: "version"
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
-        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 864000000000)
+        keep_ms: with keep: the maximum age of kept versions in milliseconds; truceSweep removes
+            older ones; absent: no maximum (1 to 864000000000)
 
         Reply: as in truceRevision. "not found": the document does not exist
         """
@@ -164,7 +164,6 @@ class CommitOperations(Runs[R]):
         version_field: Optional[str] = None,
         rules: Optional[Document] = None,
         strict: Optional[bool] = None,
-        inbox: Optional[bool] = None,
         keep: Optional[int] = None,
         keep_ms: Optional[Duration] = None,
     ) -> R:
@@ -177,10 +176,9 @@ class CommitOperations(Runs[R]):
         version_field: the field with the number of the document; absent: "version"
         rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
         strict: merges only fields that one side alone changed
-        inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
-        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 864000000000)
+        keep_ms: with keep: the maximum age of kept versions in milliseconds; truceSweep removes
+            older ones; absent: no maximum (1 to 864000000000)
 
         Reply: as in truceRevision. With the outcome "conflict", the conflict stays open, compared
         with the current document. "not found": no such open conflict exists
@@ -214,7 +212,7 @@ class CommitOperations(Runs[R]):
         add: appends this item, unless an item with its identity exists
         replace: replaces the item with its identity, in its position
         upsert: replaces the item with its identity, or adds it
-        map: documents without items get a map instead of an array
+        map: with add and upsert: documents without items get a map instead of an array
         version_field: the field with the number of the document, which every change increments
 
         Reply: `matched`, `modified`: numbers of items; `added`: whether an item was added. "not
@@ -1195,11 +1193,6 @@ class Operations(CommitOperations[R]):
         version: Optional[int] = None,
         limit: Optional[int] = None,
         version_field: Optional[str] = None,
-        rules: Optional[Document] = None,
-        strict: Optional[bool] = None,
-        inbox: Optional[bool] = None,
-        keep: Optional[int] = None,
-        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Lists the kept versions of a document, the newest first, or returns one.
 
@@ -1207,12 +1200,6 @@ class Operations(CommitOperations[R]):
         version: only this version (from 0)
         limit: the maximum number of versions; absent: 100 (1 to 1000)
         version_field: the field with the number of the document; absent: "version"
-        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
-        strict: merges only fields that one side alone changed
-        inbox: records conflicts that a merge cannot resolve (truceConflicts)
-        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
-        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 864000000000)
 
         Reply: `versions`: each {_id: {id, version}, at, until, document}, and `more`: true if
         others exist. With `version`, `document`. "not found": the version is not kept
@@ -1227,9 +1214,6 @@ class Operations(CommitOperations[R]):
         version_field: Optional[str] = None,
         rules: Optional[Document] = None,
         strict: Optional[bool] = None,
-        inbox: Optional[bool] = None,
-        keep: Optional[int] = None,
-        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Lists the open conflicts of a collection, the oldest first.
 
@@ -1237,10 +1221,6 @@ class Operations(CommitOperations[R]):
         version_field: the field with the number of the document; absent: "version"
         rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
         strict: merges only fields that one side alone changed
-        inbox: records conflicts that a merge cannot resolve (truceConflicts)
-        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
-        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 864000000000)
 
         Reply: `conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, kind,
         ...}]}, compared with the current document; as many as a reply has room for. "not found":
@@ -1263,7 +1243,8 @@ class Operations(CommitOperations[R]):
         field: the array or map, by its path: "badges"
         identity: the field that identifies an item: "type"
         map: true: maps; absent: arrays
-        path: the field of the items; absent: the identity (arrays only)
+        path: the field of the items; for maps, it needs `keys`; absent: for arrays the identity,
+            for maps the whole item
         keys: for maps: the identities that get an index; absent: a wildcard index over the whole
             map
 
@@ -1671,7 +1652,7 @@ class Operations(CommitOperations[R]):
         account: the account
         after: only lines after this number (from 0)
         limit: the maximum number of lines; absent: 100 (1 to 1000)
-        last: no line after this number (from 0)
+        last: no line after this number (from 1)
 
         Reply: `lines`: each {id, type, state, number, value, balance, available, bookedMS,
         effectiveMS}; and `more`: continue with `after` the last `number`. "not found": the account
@@ -1886,14 +1867,14 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        state: Optional[str] = None,
+        state: Optional[Literal["initial", "pending", "committed", "applied", "done", "canceling", "canceled"]] = None,
         limit: Optional[int] = None,
         skip: Optional[int] = None,
     ) -> R:
         """Lists the transfers of a collection, the last changed first.
 
         collection: the collection of the transfers
-        state: only transfers in this state: "pending", "canceled" ...
+        state: only transfers in this state
         limit: the maximum number of transfers; absent: 100 (1 to 1000)
         skip: the number of transfers to skip (0 to 2147483647)
 

@@ -376,10 +376,10 @@ static bool doc_is_conflict(const bson_t *reply)
     &(const struct cli_row)                                                                        \
     {                                                                                              \
         .name = name_, .set = set_, .named = "--keep-time keepMS " named_,                         \
-        .fields = "versionField rules strict keep keepMS " fields_, .none = none_,                 \
-        .negative = doc_is_conflict, .print = doc_print_result                                     \
+        .fields = "versionField keep keepMS " fields_, .none = none_, .negative = doc_is_conflict, \
+        .print = doc_print_result                                                                  \
     }
-#define DOC_KEPT    "{inbox: true, keep: 10}"
+#define DOC_KEPT    "{keep: 10}"
 #define DOC_MISSING "the document does not exist"
 /* With the field that has the _id. */
 #define DOC_HAS_NONE(field_) "{collection} has no document {" field_ "}"
@@ -619,7 +619,7 @@ static const struct cli_command cli_doc_resolve = {
             {"new", 0, NULL, "the document was removed", false},
             {0}},
     .store = CLI_STORE_CHANGE,
-    .row = DOC_ROW("truceResolve", DOC_KEPT, "", "",
+    .row = DOC_ROW("truceResolve", DOC_KEPT, "", "rules strict",
                    "the conflict {conflict} does not exist, or is resolved"),
     .run = inbox_run_resolve,
 };
@@ -752,7 +752,8 @@ static const struct cli_command cli_doc_merge = {
                "    --rules '{views: \"sum\"}'",
     .options = save_options,
     .store = CLI_STORE_WRITE,
-    .row = DOC_ROW("truceRevision", DOC_KEPT, "DOCUMENT merge", "version base", DOC_MISSING),
+    .row = DOC_ROW("truceRevision", "{inbox: true, keep: 10}", "DOCUMENT merge",
+                   "rules strict version base", DOC_MISSING),
     .run = doc_run_save,
 };
 

@@ -22,7 +22,7 @@ static bool item_print(struct cli *cli, const bson_t *reply)
     &(const struct cli_row)                                                                        \
     {                                                                                              \
         .name = "truceItem", .set = set_, .named = named_,                                         \
-        .fields = "field identity map versionField" fields_,                                       \
+        .fields = "field identity versionField" fields_,                                           \
         .none = "no document of {collection} matches {filter}", .negative = item_is_unchanged,     \
         .print = item_print                                                                        \
     }
@@ -53,7 +53,7 @@ static const struct cli_command cli_item_add = {
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item add employees '{_id: 1}' '{type: \"SAFETY\"}' -f badges -i type",
     .store = CLI_STORE_CHANGE,
-    .row = ITEM_CHANGE(NULL, "ITEM add", ""),
+    .row = ITEM_CHANGE(NULL, "ITEM add", " map"),
     .run = cli_row_run,
 };
 
@@ -78,7 +78,7 @@ static const struct cli_command cli_item_upsert = {
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item upsert employees '{_id: 1}' '{type: \"SAFETY\"}' -f badges -i type",
     .store = CLI_STORE_CHANGE,
-    .row = ITEM_CHANGE(NULL, "ITEM upsert", ""),
+    .row = ITEM_CHANGE(NULL, "ITEM upsert", " map"),
     .run = cli_row_run,
 };
 

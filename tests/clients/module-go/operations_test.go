@@ -296,11 +296,14 @@ func TestSmallPatterns(t *testing.T) {
 		same(t, ok(db.Revision(ctx, "posts", truce.RevisionOptions{Save: M{"_id": 1, "title": "a", "n": 0}}))(t).Int("version"), 1)
 		mine := ok(db.Revision(ctx, "posts", truce.RevisionOptions{Get: 1}))(t).Document("document")
 		_ = ok(db.Revision(ctx, "posts", truce.RevisionOptions{Save: M{"_id": 1, "title": "b", "n": 0}, Version: truce.Ptr[int64](1), Base: mine}))(t)
-		late := truce.RevisionOptions{Version: truce.Ptr[int64](1), Base: mine, Inbox: true, Keep: truce.Ptr[int64](5)}
+		late := truce.RevisionOptions{Version: truce.Ptr[int64](1), Base: mine, Keep: truce.Ptr[int64](5)}
 		late.Save = M{"_id": 1, "title": "c", "n": 0}
 		_, err := db.Revision(ctx, "posts", late)
 		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Reply).Int("version"), 2)
 		same(t, err.Error(), `truce: document 1 of "posts" has version 2, and this change is based on version 1: both sides changed "title"`)
+		late.Inbox = true
+		_, err = db.Revision(ctx, "posts", late)
+		same(t, fails(t, err, truce.ErrInvalid).Message, "Inbox is allowed only with Merge: Save does not merge")
 		late.Save, late.Merge = nil, M{"_id": 1, "title": "c", "n": 0}
 		_, err = db.Revision(ctx, "posts", late)
 		same(t, fails(t, err, truce.ErrConflict).Conflicts()[0].Text("path"), "title")

@@ -459,15 +459,15 @@ def check_revisions(db):
     check("the stored document", (part.details["version"], part.details["document"]["title"]) == (3, "b"), part.details)
     db.revision("posts", remove=1, version=merged["version"])
     check("removed", db.revision("posts", get=1)["status"] == "not found")
-    inbox = {"keep": 5, "inbox": True}
-    note = db.revision("notes", save={"_id": 1, "text": "one"}, **inbox)["document"]
-    db.revision("notes", save=dict(note, text="two"), version=1, base=note, **inbox)
+    note = db.revision("notes", save={"_id": 1, "text": "one"}, keep=5)["document"]
+    db.revision("notes", save=dict(note, text="two"), version=1, base=note, keep=5)
     conflict = raises("a conflict", truce.Conflict,
-                      lambda: db.revision("notes", merge=dict(note, text="three"), version=1, base=note, **inbox))
+                      lambda: db.revision("notes", merge=dict(note, text="three"), version=1, base=note, keep=5,
+                                          inbox=True))
     check("its paths", [x["path"] for x in conflict.conflicts] == ["text"], conflict.details)
-    open_one = db.conflicts("notes", **inbox)["conflicts"][0]
+    open_one = db.conflicts("notes")["conflicts"][0]
     seen = {"version": open_one["version"]}
-    resolved = db.resolve("notes", conflict=open_one["_id"], take="mine", seen=seen, **inbox)
+    resolved = db.resolve("notes", conflict=open_one["_id"], take="mine", seen=seen, keep=5)
     check("resolved", resolved["outcome"] == "saved" and db.revision("notes", get=1)["document"]["text"] == "three")
 
 
@@ -537,6 +537,12 @@ def check_revision_handles(db):
     plain = pages.get(2)
     plain["tags"].append("a")
     check("a document without a number", pages.save(plain).version == 1)
+    # only a merge uses the rules, and a save and a removal do not fail
+    merging = db.revisions("merged pages", keep=5, rules={"n": "sum"}, strict=False, inbox=True)
+    one = merging.save({"_id": 1, "n": 1})
+    two = merging.save(dict(one, n=2), version=1)
+    check("merged by the rules", merging.merge(dict(one, n=4), version=1)["n"] == 5, two)
+    merging.remove(1, version=3)
     other = db.revisions("others", version_field="rev")
     one = other.save({"_id": 1, "n": 1})
     one["n"] = 2
