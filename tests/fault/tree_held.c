@@ -69,7 +69,8 @@ static void before_call(truce_store *store)
 static truce_status add(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t *id = arg;
-    bson_t *news = test_bson("{'_id': 1}"), *update = test_bson("{'$set': {'text': 'changed'}}"),
+    bson_t *news = test_bson("{'_id': 1}"),
+           *update = test_bson("{'$set': {'text': 'changed', 'more': 1}}"),
            *unerased = test_bson("{'erased': {'$exists': false}}");
     truce_status status = truce_commit_insert(commit, "news", news, error);
 
@@ -295,7 +296,9 @@ static void is_erased(truce_store *store, truce_tree *tree)
 
     CHECK_OK(erase(store, tree, &error), error);
     CHECK_TREE("a=4", tree, 4);
-    CHECK_INT(count_json(store, "pages", "{'itemId': 'b', 'text': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "pages",
+                         "{'itemId': 'b', '$or': [{'text': {'$exists': true}}, {'more': 1}]}"),
+              ==, 0);
 }
 
 TEST(erases_an_item_after_the_commit_that_holds_it)
@@ -311,6 +314,67 @@ TEST(erases_what_a_commit_wrote_to_an_item)
                          .changes = true,
                          .work = erase,
                          .judge = is_erased});
+}
+
+static truce_store *dying; /* the store of a commit whose process dies */
+static uint64_t die_at;
+
+static void commit_and_die(truce_store *store)
+{
+    truce_commit_options options = {
+        .mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1, .deadline_ms = 4};
+    truce_fault_options fault = {.kind = TRUCE_FAULT_FAIL, .at = die_at, .from_then_on = true};
+    bson_error_t error = {0};
+
+    (void)store;
+    if (inside || ++calls != enter_at)
+        return;
+    inside = true;
+    truce_fault_arm(dying, &fault);
+    (void)!commit(dying, &options, &error);
+    inside = false;
+}
+
+/* The eraser is stopped before call `enter_at`, and a commit changes the item or dies. Returns
+ * whether the eraser was stopped. */
+static bool erase_beside_commit(void)
+{
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_store *store = server_or_memory();
+    truce_tree *tree = rig_tree(store, NULL, 0);
+    const truce_store_ops *own = store->ops;
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    fill(store);
+    dying = truce_fault_wrap(store, &none);
+    calls = 0;
+    hooked_make(store, commit_and_die);
+    store->ops = &hooked_ops;
+    CHECK_OK(erase(store, tree, &error), error);
+    store->ops = own;
+    CHECK_INT(count_json(store, "pages", "{'_intent': {'$exists': true}}"), ==, 0);
+    is_erased(store, tree);
+    truce_tree_free(tree);
+    truce_store_close(dying);
+    truce__environment_use(NULL);
+    return calls >= enter_at;
+}
+
+TEST(erases_an_item_that_a_commit_takes_or_changes_in_the_meantime)
+{
+    static const struct scene changing = {
+        .collection = "pages", .wanted = "{'itemId': 'b', 'version': 1}", .changes = true};
+    bool entered = true;
+
+    scene = &changing;
+    for (enter_at = 1; entered && !test_failures() && enter_at < 300; enter_at++) {
+        for (die_at = 1; die_at < 15 && !test_failures(); die_at++)
+            entered = erase_beside_commit();
+        if (test_failures())
+            fprintf(stderr, "    before call %d of the eraser\n", enter_at);
+    }
+    CHECK_INT(enter_at, >, 3);
 }
 
 static truce_tree *editors;
