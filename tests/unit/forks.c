@@ -13,9 +13,11 @@
  * call.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -236,4 +238,83 @@ TEST(a_child_waits_for_no_thread_of_its_parent)
     if (state != ENDED)
         test_fail(__FILE__, __LINE__, "this was in round %d", rounds);
     CHECK_INT(rounds, >, 8); /* it found the mutexes */
+}
+
+/* ---- openings -------------------------------------------------------------------------------- */
+
+/* Opens a file for SQLite, as open(2) does. Waits at the index of the log, which the thread maps
+ * next, until a fork has begun. */
+static int open_and_wait(const char *name, int flags, int mode)
+{
+    const struct timespec fork_begins = {0, 100000000};
+    const char *end = strrchr(name, '-');
+
+    if (works && end && !strcmp(end, "-shm")) {
+        sem_post(&stopped);
+        nanosleep(&fork_begins, NULL);
+    }
+    return open(name, flags, mode);
+}
+
+/* The stores of the thread and of the child. */
+static char opened_path[300], forked_path[300];
+
+static void *open_one(void *arg)
+{
+    bson_error_t error;
+
+    works = true;
+    *(bool *)arg = !work_at(opened_path, &error);
+    works = false;
+    return NULL;
+}
+
+static int fork_while_opening(void)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
+    bson_error_t error = {0};
+    pthread_t thread;
+    bool opened = false;
+    int state = 1;
+    pid_t child;
+
+    truce_assert(!sem_init(&stopped, 0, 0));
+    vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_and_wait);
+    truce_assert(!pthread_create(&thread, NULL, open_one, &opened));
+    while (sem_wait(&stopped))
+        ;
+    child = fork();
+    if (!child) {
+        alarm(CHILD_S);
+        state = work_at(forked_path, &error);
+        if (state)
+            fprintf(stderr, "the child: %s\n", error.message);
+        _exit(state != 0);
+    }
+    truce_assert(child > 0 && waitpid(child, &state, 0) == child);
+    truce_assert(!pthread_join(thread, NULL));
+    return state || !opened;
+}
+
+/* A fork waits until an opening has ended. In the meantime, it must not hold a lock that the opening
+ * needs: it would wait in vain, and the child could open no store. */
+TEST(a_fork_lets_an_opening_end)
+{
+    const char *directory;
+    int state;
+    pid_t process;
+
+    if (TEST_SANITIZED) {
+        test_skip("sanitizers have locks of their own, which a child inherits");
+        return;
+    }
+    directory = test_directory();
+    snprintf(opened_path, sizeof opened_path, "file:%s/opened.truce", directory);
+    snprintf(forked_path, sizeof forked_path, "file:%s/forked.truce", directory);
+    fflush(NULL);
+    process = fork();
+    if (!process)
+        _exit(fork_while_opening());
+    REQUIRE(process > 0 && waitpid(process, &state, 0) == process);
+    CHECK_INT(state, ==, 0);
 }

@@ -35,6 +35,7 @@
 #include "base/assert.h"
 #include "base/forks.h"
 #include "engine/storage/file_id.h"
+#include "engine/storage/mapping_guard.h"
 
 /* The number after that of SQLite's last static mutex. */
 #define SQLITE_MUTEXES_END (SQLITE_MUTEX_STATIC_VFS3 + 1)
@@ -128,6 +129,9 @@ static void fork_guard_in_child(void)
 
 __attribute__((constructor)) static void fork_guard_watch(void)
 {
+    /* The handlers before a fork are called in the reverse order. So a fork first waits for
+     * openings, which use the mutex of the mappings, and then locks this mutex. */
+    truce__mapping_watch_forks();
     truce__forks_watch(fork_guard_before_fork, fork_guard_end_fork, fork_guard_in_child);
 }
 

@@ -91,7 +91,7 @@ static void watch_faults(void)
         sigaction(SIGBUS, &ours, NULL);
 }
 
-__attribute__((constructor)) static void mapping_watch_forks(void)
+void truce__mapping_watch_forks(void)
 {
     truce__forks_watch(mapping_before_fork, mapping_after_fork, mapping_after_fork);
 }

@@ -9,4 +9,8 @@
 void truce__mapping_guard(void *mapping, size_t size);
 void truce__mapping_unguard(void *mapping);
 
+/* Registers handlers by which a fork holds the mutex of the mappings. Only fork_guard.c calls this
+ * function, in its constructor. */
+void truce__mapping_watch_forks(void);
+
 #endif
