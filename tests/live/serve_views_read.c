@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "tests/support/command.h"
 #include "tests/support/see.h"
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -241,6 +242,24 @@ TEST(a_read_of_a_view_is_explained_as_the_pipeline_that_it_is)
     REFUSED("{'explain': {'findAndModify': 'adults', 'remove': true}, " SCHOOL, 166);
     end();
 }
+
+#ifdef TRUCE_CLI
+/* A collection that does not exist is noted, and a view without documents is not. */
+TEST(the_program_distinguishes_a_view_from_a_missing_collection)
+{
+    char uri[100];
+
+    begin();
+    snprintf(uri, sizeof uri, "mongodb://127.0.0.1:%d/school", server_port(server));
+    command_check(command_run(TRUCE_CLI, uri, NULL, "find", "zz", NULL), 0, "",
+                  "truce: the store has no collection \"zz\"\n", __FILE__, __LINE__);
+    command_check(command_run(TRUCE_CLI, uri, NULL, "find", "adlts", NULL), 0, "",
+                  "truce: the store has no collection \"adlts\"", __FILE__, __LINE__);
+    command_check(command_run(TRUCE_CLI, uri, NULL, "find", "adults", "{n: 'x'}", NULL), 0, "",
+                  NULL, __FILE__, __LINE__);
+    end();
+}
+#endif
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 

@@ -57,6 +57,28 @@ bool cli_view_is(truce_store *store, const char *name)
     return lookup.found;
 }
 
+bool cli_view_may_be_on_server(truce_store *store, const char *name)
+{
+    bson_t request = BSON_INITIALIZER, filter, reply;
+    bson_iter_t at, found;
+    bson_error_t ignored;
+    bool may_be;
+
+    if (!store->ops->command)
+        return true;
+    BSON_APPEND_INT32(&request, "listCollections", 1);
+    BSON_APPEND_DOCUMENT_BEGIN(&request, "filter", &filter);
+    BSON_APPEND_UTF8(&filter, "name", name);
+    bson_append_document_end(&request, &filter);
+    BSON_APPEND_BOOL(&request, "nameOnly", true);
+    may_be = store->ops->command(store, &request, false, &reply, &ignored) ||
+             (bson_iter_init(&at, &reply) &&
+              bson_iter_find_descendant(&at, "cursor.firstBatch.0", &found));
+    bson_destroy(&request);
+    bson_destroy(&reply);
+    return may_be;
+}
+
 bool cli_view_in_pipeline(truce_store *store, const bson_t *pipeline)
 {
     struct view_lookup lookup;

@@ -6,6 +6,7 @@
 #include "base/nearest_word.h"
 #include "cli/core/operation_row.h"
 #include "cli/core/plain_output.h"
+#include "cli/core/view_lookup.h"
 #include "cli/data/view.h"
 #include "store/reserved_names.h"
 
@@ -135,10 +136,24 @@ truce_status cli_query_find(const struct cli *cli, truce_store *store,
     return status;
 }
 
+/* Prints that the store, or the database of a file that the call names, has no such collection. */
+static void note_missing(const struct cli *cli, const struct nearest_word *nearest, bool has_others)
+{
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    (void)truce__nearest_word_hint(nearest, hint);
+    if (!cli->database)
+        cli_note(cli, "the store has no collection \"%s\"%s", nearest->word, hint);
+    else if (has_others)
+        cli_note(cli, "the database \"%s\" has no collection \"%s\"%s", cli->database,
+                 nearest->word, hint);
+    else
+        cli_note(cli, "the database \"%s\" has no collections", cli->database);
+}
+
 void cli_note_missing_collection(const struct cli *cli)
 {
     struct nearest_word nearest = {.word = cli->arguments[0]};
-    char hint[NEAREST_WORD_HINT_MAX];
     bson_t collections;
     bson_iter_t at, name;
     bool found;
@@ -154,10 +169,10 @@ void cli_note_missing_collection(const struct cli *cli)
             found = !strcmp(bson_iter_utf8(&name, NULL), nearest.word);
             truce__nearest_word_offer(&nearest, bson_iter_utf8(&name, NULL));
         }
-    /* The list has no views of a MongoDB server, so the name may be that of a view. */
-    if (!found && (nearest.best || !cli_store_is_server(cli->uri)))
-        cli_note(cli, "the store has no collection \"%s\"%s", nearest.word,
-                 truce__nearest_word_hint(&nearest, hint));
+    /* The list has no views of a server, so the name may be that of a view. */
+    if (!found &&
+        !(cli_store_is_server(cli->uri) && cli_view_may_be_on_server(cli->store, nearest.word)))
+        note_missing(cli, &nearest, !bson_empty(&collections));
     bson_destroy(&collections);
 }
 
