@@ -104,10 +104,17 @@ TEST(notes_a_collection_that_does_not_exist)
     ANSWERS(0, "0\n", NO_COLLECTION, "count", "event");
     ANSWERS(0, "", NO_COLLECTION, "distinct", "event", "a");
     ANSWERS(0, "", NO_COLLECTION, "export", "event");
+    ANSWERS(0, "", NO_COLLECTION, "aggregate", "event", "[]");
+    CHECK_TEXT(NO_COLLECTION, RUN("explain", "event")->err);
     ANSWERS(1, "matched 0, modified 0\n", NO_COLLECTION, "update", "event", "{}", "{$set: {a: 1}}");
     ANSWERS(1, "", NO_COLLECTION, "modify", "event", "{}", "{$set: {a: 1}}");
     ANSWERS(1, "removed 0\n", NO_COLLECTION, "delete", "event", "{}");
     ANSWERS(0, "", "truce: the store has no collection \"xyzzy\"\n", "find", "xyzzy");
+    ANSWERS(0, "", "truce: the database \"shop\" has no collections\n", "find", "events",
+            "--database", "shop");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "events", "{_id: 1}", "--database", "shop");
+    ANSWERS(0, "", "the database \"shop\" has no collection \"event\": did you mean \"events\"?\n",
+            "find", "event", "--database", "shop");
     CHECK_TEXT("", RUN("find", "truce_queue")->err);
     CHECK_TEXT("", RUN("find", "event", "--json")->err);
     CHECK_TEXT("", RUN("find", "event", "--quiet")->err);

@@ -55,7 +55,7 @@ static int aggregate_run(struct cli *cli)
     bson_t pipeline;
     truce_cursor *cursor = NULL;
     bson_error_t error;
-    bool is_array = false;
+    bool is_array = false, any = false;
     int code = cli_query_read(cli, NULL, &query);
 
     if (!cli_document_or_array(cli, cli->arguments[1], "PIPELINE", &pipeline, &is_array))
@@ -78,7 +78,9 @@ static int aggregate_run(struct cli *cli)
         truce_status status = cli->is_view ? aggregate_view(cli, &query, &pipeline, &cursor, &error)
                                            : truce_aggregate(cli->store, cli->arguments[0],
                                                              &pipeline, &options, &cursor, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor, NULL);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor, &any);
+        if (!code && !any)
+            cli_note_missing_collection(cli);
     }
     bson_destroy(&pipeline);
     cli_query_release(&query);

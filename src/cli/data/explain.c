@@ -46,6 +46,8 @@ static int explain_run(struct cli *cli)
             code = cli_error(cli, NULL, status, &error);
         else
             cli_print(&plan, JSON_RELAXED);
+        if (!code)
+            cli_note_missing_collection(cli);
     }
     bson_destroy(&plan);
     cli_query_release(&query);
