@@ -75,6 +75,12 @@ TEST(replaces_a_whole_document_only_with_the_option_for_it)
     ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1, name: \"Ada\", age: 3}");
     ANSWERS(2, "", way, "update", "s", "{_id: 1}", "{age: 4}");
     ANSWERS(2, "", way, "update", "s", "{_id: 2}", "{age: 4}", "--upsert");
+    ANSWERS(2, "", "UPDATE has the operator \"$set\" and the field \"age\": move the field",
+            "update", "s", "{_id: 1}", "{age: 4, $set: {b: 1}}");
+    ANSWERS(2, "", "UPDATE must consist of operators such as $set: add --replace", "update", "s",
+            "{}", "{}");
+    ANSWERS(2, "", "UPDATE has no stages", "update", "s", "{_id: 2}", "[]", "--upsert");
+    ANSWERS(2, "", "UPDATE has no stages", "modify", "s", "{}", "[]");
     ANSWERS(2, "", way, "modify", "s", "{_id: 1}", "{age: 4}");
     ANSWERS(2, "", "give either --replace or --remove", "modify", "s", "{_id: 1}", "--remove",
             "--replace");

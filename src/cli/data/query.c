@@ -49,6 +49,28 @@ bool cli_hint_read(const struct cli *cli, bson_t *hint)
     return true;
 }
 
+/* Refuses an update without --replace that does not begin with an operator: its first field is
+ * `name`, or "". */
+static int update_refuse_field(const struct cli *cli, const bson_t *update, const char *name)
+{
+    bson_iter_t at;
+
+    if (!*name)
+        return cli_usage(cli, "UPDATE must consist of operators such as $set: add --replace to "
+                              "replace the whole document");
+    (void)bson_iter_init(&at, update);
+    while (bson_iter_next(&at))
+        if (*bson_iter_key(&at) == '$')
+            return cli_usage(cli,
+                             "UPDATE has the operator \"%s\" and the field \"%s\": move the field "
+                             "into an operator such as $set",
+                             bson_iter_key(&at), name);
+    return cli_usage(cli,
+                     "UPDATE must consist of operators such as $set, not \"%s\": add the operator, "
+                     "or --replace to replace the whole document",
+                     name);
+}
+
 int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeline)
 {
     bson_iter_t first;
@@ -59,14 +81,11 @@ int cli_update_check(const struct cli *cli, const bson_t *update, bool is_pipeli
         return cli_usage(cli, "--array-filters selects elements for update operators: give either "
                               "--array-filters or --replace, not both");
     if (!cli_flag(cli, "replace")) {
-        if (is_pipeline || *name == '$')
-            return CLI_DONE;
-        return cli_usage(cli,
-                         *name ? "UPDATE must consist of operators such as $set, not \"%s\": add "
-                                 "the operator, or --replace to replace the whole document"
-                               : "UPDATE must consist of operators such as $set%s: add --replace "
-                                 "to replace the whole document",
-                         name);
+        if (is_pipeline && bson_empty(update))
+            return cli_usage(cli,
+                             "UPDATE has no stages: give at least one, for example [{\"$set\": "
+                             "{...}}]");
+        return is_pipeline || *name == '$' ? CLI_DONE : update_refuse_field(cli, update, name);
     }
     if (is_pipeline)
         return cli_usage(cli, "--replace needs a document, not an array of stages");
