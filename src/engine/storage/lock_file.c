@@ -137,7 +137,12 @@ static truce_status not_opened(const struct lock *lock, bool *denied, bson_error
         return file_refuse(lock, "has a second name (a hard link): remove one of them", error);
     default:
         *denied = errno == EACCES || errno == EPERM || errno == EROFS;
-        return file_fail(lock, "open", error);
+        return *denied ? truce__fail(TRUCE_IO, error,
+                                     "the store cannot be written: cannot open the lock file "
+                                     "\"%s\": %s; a program that writes needs write access to the "
+                                     "folder and to all files of the store",
+                                     lock->path, strerror(errno))
+                       : file_fail(lock, "open", error);
     }
 }
 
