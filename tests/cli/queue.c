@@ -218,13 +218,17 @@ TEST(jobs_wait_for_others)
     ANSWERS(0, "\"blocked\": 1", NULL, "queue", "stats");
 }
 
-TEST(draws_a_label_without_the_characters_that_a_terminal_obeys)
+TEST(draws_a_label_with_escapes_of_the_characters_that_a_terminal_obeys)
 {
     begin();
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--name",
-            "a\x1b\x1b\x01z\xe2\x80\xae\x07");
-    ANSWERS(0, "[label=\"az\\nready\"", NULL, "queue", "graph", job, "--dot");
-    ANSWERS(0, ">az</text>", NULL, "queue", "graph", job, "--svg");
+    ANSWERS(0, "new ", NULL, "queue", "add", "ma\nil", "{}", "--name",
+            "a\x1b\x01z\xe2\x80\xae\nready  mail");
+    CHECK_TEXT("a\\u001b\\u0001z\\u202e\\u000aready  mail  ready      ma\\u000ail\n",
+               command_run(TRUCE_CLI, store, NULL, "queue", "graph", job, NULL)->out);
+    ANSWERS(0, "[label=\"a\\\\u001b\\\\u0001z\\\\u202e\\\\u000aready  mail\\nready\"", NULL,
+            "queue", "graph", job, "--dot");
+    ANSWERS(0, ">a\\u001b\\u0001z\\u202e\\u000aready  mail</text>", NULL, "queue", "graph", job,
+            "--svg");
 }
 
 TEST(the_figures_are_shown_once_where_there_is_no_terminal)

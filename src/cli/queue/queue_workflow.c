@@ -17,8 +17,8 @@
 struct node {
     /* The job, borrowed from the reply. */
     bson_t job;
-    /* The name of the job, cut to the size of this field, or its id. */
-    char label[64];
+    /* The name of the job or its id, and its queue: on one line, and cut to the size of the field. */
+    char label[64], queue[64];
     /* The position in the picture. */
     int x, y;
 };
@@ -29,16 +29,39 @@ struct picture {
     bson_string_t *text;
 };
 
+/* Copies the characters that fit. Characters that a terminal obeys, also the newline, become
+ * escapes. */
+static void node_copy_text(const char *text, char *copy, size_t room)
+{
+    size_t used = 0, size;
+
+    for (const char *end = text + strlen(text); text < end; text += size) {
+        char escape[16];
+        size_t control = truce__text_control(text, (size_t)(end - text)), length;
+
+        (void)truce__text_code(text, (size_t)(end - text), &size);
+        size = size ? size : 1;
+        length = size;
+        if (control)
+            length = (size_t)snprintf(escape, sizeof escape, "\\u%04x",
+                                      truce__text_control_code(text, control));
+        if (used + length >= room)
+            break;
+        memcpy(copy + used, control ? escape : text, length);
+        used += length;
+    }
+    copy[used] = '\0';
+}
+
 static void read_node(struct node *node, const bson_t *job)
 {
     const char *name = truce__field_text(job, "name");
     bson_value_t id = truce__document_id(job);
     char text[25];
-    size_t length = truce__text_whole(name, strnlen(name, sizeof node->label - 1));
 
     bson_oid_to_string(&id.value.v_oid, text);
-    bson_snprintf(node->label, sizeof node->label, "%.*s", *name ? (int)length : 24,
-                  *name ? name : text);
+    node_copy_text(*name ? name : text, node->label, sizeof node->label);
+    node_copy_text(truce__field_text(job, "queue"), node->queue, sizeof node->queue);
 }
 
 /* Reads the jobs of the graph, which borrow from the reply. Returns false if the reply is not
@@ -88,16 +111,11 @@ static void each_before(struct picture *picture, const struct node *node, edge_f
     }
 }
 
-/* Appends a label and escapes the characters that would end it. Skips characters that a terminal
- * obeys. */
+/* Appends a label and escapes the characters that would end it. */
 static void graph_append_escaped(bson_string_t *text, const char *label, bool xml)
 {
-    for (const char *end = label + strlen(label); label < end; label++) {
-        size_t control = truce__text_control(label, (size_t)(end - label));
-
-        if (control)
-            label += control - 1;
-        else if (xml && strchr("<>&\"'", *label))
+    for (; *label; label++) {
+        if (xml && strchr("<>&\"'", *label))
             bson_string_append_printf(text, "&#%d;", *label);
         else if (!xml && strchr("\"\\", *label))
             bson_string_append_printf(text, "\\%c", *label);
@@ -133,7 +151,7 @@ static void print_lines(struct picture *picture)
         bson_string_truncate(picture->text, 0);
         each_before(picture, node, line_edge);
         if (!cli_put("%*s%-*s  %-9s  %s%s%s\n", indent, "", widest - indent, node->label,
-                     truce__field_text(&node->job, "state"), truce__field_text(&node->job, "queue"),
+                     truce__field_text(&node->job, "state"), node->queue,
                      picture->text->len ? "  " : "", picture->text->str))
             return;
     }
