@@ -165,11 +165,15 @@ func notBegun(ctx context.Context, name string) error { return contextError(ctx,
 
 // classByCode has the classes of codes, for replies without a status: the table of docs/errors.md.
 var classByCode = map[int32]Class{
-	8: ErrOutcomeUnknown, 11: ErrNotFound, 13: ErrUnauthorized, 15: ErrLimit, 18: ErrUnauthorized,
-	24: ErrLocked, 26: ErrNotFound, 27: ErrNotFound, 43: ErrNotFound, 48: ErrDuplicate,
-	50: ErrTimeout, 112: ErrConflict, 146: ErrLimit, 262: ErrTimeout, 292: ErrLimit,
-	10334: ErrLimit, 11000: ErrDuplicate, 11601: ErrTimeout, 14031: ErrStoreFailed,
-	51003: ErrDuplicate,
+	6: ErrOutcomeUnknown, 7: ErrOutcomeUnknown, 8: ErrOutcomeUnknown, 11: ErrNotFound,
+	13: ErrUnauthorized, 15: ErrLimit, 18: ErrUnauthorized, 24: ErrLocked, 26: ErrNotFound,
+	27: ErrNotFound, 43: ErrNotFound, 48: ErrDuplicate, 50: ErrTimeout, 64: ErrOutcomeUnknown,
+	89: ErrOutcomeUnknown, 91: ErrOutcomeUnknown, 112: ErrConflict, 134: ErrStoreFailed,
+	146: ErrLimit, 189: ErrOutcomeUnknown, 237: ErrExpired, 239: ErrExpired, 246: ErrExpired,
+	251: ErrConflict, 262: ErrTimeout, 267: ErrConflict, 292: ErrLimit, 9001: ErrOutcomeUnknown,
+	10107: ErrStoreFailed, 10334: ErrLimit, 11000: ErrDuplicate, 11600: ErrOutcomeUnknown,
+	11601: ErrTimeout, 11602: ErrOutcomeUnknown, 13435: ErrStoreFailed, 13436: ErrStoreFailed,
+	14031: ErrStoreFailed, 51003: ErrDuplicate,
 }
 
 // replyError returns the error that a reply reports. `status` is the class of truce_command, or "".

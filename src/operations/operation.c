@@ -489,6 +489,43 @@ truce_status truce__operation_add(const struct operation_call *outer, int number
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
+truce_status truce__class_of_code(uint32_t code)
+{
+    switch (code) {
+    case CODE_NO_SUCH_TRANSACTION:
+    case CODE_PREPARED_TRANSACTION_IN_PROGRESS:
+        return TRUCE_CONFLICT;
+    case CODE_LOCK_TIMEOUT:
+        return TRUCE_LOCKED;
+    case CODE_HOST_UNREACHABLE:
+    case CODE_HOST_NOT_FOUND:
+    case CODE_UNKNOWN_ERROR:
+    case CODE_WRITE_CONCERN_FAILED:
+    case CODE_NETWORK_TIMEOUT:
+    case CODE_SHUTDOWN_IN_PROGRESS:
+    case CODE_PRIMARY_STEPPED_DOWN:
+    case CODE_SOCKET_EXCEPTION:
+    case CODE_INTERRUPTED_AT_SHUTDOWN:
+    case CODE_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE:
+        return TRUCE_UNKNOWN;
+    case CODE_CURSOR_KILLED:
+    case CODE_SNAPSHOT_TOO_OLD:
+    case CODE_SNAPSHOT_UNAVAILABLE:
+        return TRUCE_EXPIRED;
+    case CODE_OVERFLOW:
+        return TRUCE_LIMIT;
+    case CODE_READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET:
+    case CODE_NOT_WRITABLE_PRIMARY:
+    case CODE_NOT_PRIMARY_NO_SECONDARY_OK:
+    case CODE_NOT_PRIMARY_OR_SECONDARY:
+        return TRUCE_IO;
+    case CODE_EXCEEDED_TIME_LIMIT:
+        return TRUCE_TIMEOUT;
+    default:
+        return truce__status_of_code(code);
+    }
+}
+
 const char *truce__class_name(truce_status status, uint32_t code)
 {
     return code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status);

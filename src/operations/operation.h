@@ -172,6 +172,8 @@ void truce__operation_detail(const struct operation_call *call, const bson_t *fi
  * reply. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply);
+/* Returns the class of a code (docs/errors.md). */
+truce_status truce__class_of_code(uint32_t code);
 /* Returns the class of an error in a reply: "not authorized" for that code, else the status's
  * name. */
 const char *truce__class_name(truce_status status, uint32_t code);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/field.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -124,6 +125,44 @@ TEST(fails_chosen_commands_with_the_code_without_running_them)
     CHECK_INT(set("'off'", ""), ==, 2);
     CHECK_INT(stored(), ==, 0);
     expect_code(INSERT, 0);
+    end();
+}
+
+TEST(a_chosen_code_has_the_status_that_operations_return_with_it)
+{
+    static const struct {
+        int code;
+        const char *status;
+    } codes[] = {{8, "outcome unknown"},
+                 {24, "locked"},
+                 {112, "conflict"},
+                 {125, "expired"},
+                 {20, "refused"},
+                 {11000, "duplicate"},
+                 {2, "invalid"},
+                 {146, "limit reached"},
+                 {50, "timed out"},
+                 {13, "not authorized"},
+                 {251, "conflict"},
+                 {246, "expired"},
+                 {11600, "outcome unknown"},
+                 {10107, "input or output failed"}};
+
+    begin(true);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char data[200];
+        bson_t *reply;
+
+        snprintf(data, sizeof data,
+                 "'failCommands': ['truceEnqueue'], 'errorCode': %d, 'errorLabels': ['Mine']",
+                 codes[i].code);
+        set("{'times': 1}", data);
+        reply = ask("{'truceEnqueue': 'mail', 'payload': {}, '$db': 'test'}");
+        CHECK_INT(reply_number(reply, "code"), ==, codes[i].code);
+        CHECK_TEXT(codes[i].status, truce__field_text(reply, "status"));
+        CHECK_TEXT("Mine.", labels_of(reply));
+        bson_destroy(reply);
+    }
     end();
 }
 

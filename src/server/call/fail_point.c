@@ -7,6 +7,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/value.h"
+#include "operations/operation.h"
 #include "server/command/handlers.h"
 
 #define SLICE_MS 5 /* The interval at which a wait checks whether it must end. */
@@ -168,6 +169,17 @@ static truce_status point_wait_for(struct call *call, int64_t block_ms, bson_err
     return TRUCE_OK;
 }
 
+/* Returns the status that the command has with this code. The codes 20 and 125 have a class only in
+ * replies of operations. */
+static truce_status point_status(const struct call *call, uint32_t code)
+{
+    if (call->command->append_error && code == CODE_ILLEGAL_OPERATION)
+        return TRUCE_REFUSED;
+    if (call->command->append_error && code == CODE_COMMAND_FAILED)
+        return TRUCE_EXPIRED;
+    return truce__class_of_code(code);
+}
+
 truce_status fail_point_enter(struct call *call, bson_error_t *error)
 {
     struct fail_point *point = call->server->fail_point;
@@ -183,9 +195,12 @@ truce_status fail_point_enter(struct call *call, bson_error_t *error)
         call->concern = data.concern;
     status = data.blocks ? point_wait_for(call, data.block_ms, error) : TRUCE_OK;
     call->connection->ends = !status && data.closes;
-    if (!status && (data.closes || data.code))
-        status = truce__refuse(data.code ? (uint32_t)data.code : CODE_COMMAND_FAILED, error,
-                               "Failing command via 'failCommand' failpoint");
+    if (!status && (data.closes || data.code)) {
+        uint32_t code = data.code ? (uint32_t)data.code : CODE_COMMAND_FAILED;
+
+        (void)truce__refuse(code, error, "Failing command via 'failCommand' failpoint");
+        status = point_status(call, code);
+    }
     return status;
 }
 

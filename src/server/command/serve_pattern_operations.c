@@ -96,8 +96,11 @@ static const struct operation_row *command_row(const struct command *command)
 static void operation_append_error(const struct call *call, truce_status status, uint32_t code,
                                    bson_t *reply)
 {
+    /* A code that another part of the server has refused with, such as NoSuchTransaction. */
+    if (status == TRUCE_INVALID)
+        status = truce__class_of_code(code);
     truce__operation_append_error(command_row(call->command), status, code,
-                                  call->session.transaction, reply);
+                                  call->session.transaction || call->labels, reply);
     if (call->details)
         bson_concat(reply, call->details);
 }

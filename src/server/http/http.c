@@ -241,7 +241,7 @@ static void http_append_class(bson_t *reply)
     if (bson_has_field(reply, "status") || !bson_iter_init_find(&at, reply, "code"))
         return;
     code = (uint32_t)bson_iter_as_int64(&at);
-    BSON_APPEND_UTF8(reply, "status", truce__class_name(truce__status_of_code(code), code));
+    BSON_APPEND_UTF8(reply, "status", truce__class_name(truce__class_of_code(code), code));
 }
 
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
