@@ -976,7 +976,8 @@ type JobsOptions struct {
 // queue: the queue; "": all queues.
 //
 // Reply: `jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors,
-// ...}; and `more`: continue with `after` the last _id.
+// ...}; and `more`: continue with `after` the last _id. If the list is empty, and the queue has no
+// jobs and no settings, as if its name is misspelled, a `note` names the queues that have jobs.
 func (db *Database) Jobs(ctx context.Context, queue string, o JobsOptions) (Reply, error) {
 	row := operation{name: "truceJobs", again: true}
 	return db.operate(ctx, row, orOne(queue), &o)

@@ -90,12 +90,14 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
 
 /* No index has the queues of jobs that ended. */
 #define KNOWN_SCAN_MS 1000
-#define QUEUES_SHOWN  10
+/* The same for a list of jobs, which monitors request often. */
+#define LISTED_SCAN_MS 100
+#define QUEUES_SHOWN   10
 
-static truce_status queue_find_any(const struct operation_call *call, const char *collection,
-                                   const char *field, const char *name)
+static truce_status queue_find_any(const struct operation_call *call, uint32_t scan_ms,
+                                   const char *collection, const char *field, const char *name)
 {
-    const truce_find_options options = {.deadline_ms = KNOWN_SCAN_MS};
+    const truce_find_options options = {.deadline_ms = scan_ms};
     bson_t *filter = BCON_NEW(field, BCON_UTF8(name)), found;
     truce_status status = truce_find_one(call->store, collection, filter, &options, &found, NULL);
 
@@ -150,13 +152,14 @@ static void queue_name_others(const struct operation_call *call, bson_string_t *
     bson_destroy(&queues);
 }
 
-bool truce__operation_queue_is_known(const struct operation_call *call, const char *name,
-                                     bson_t *reply)
+/* Does what truce__operation_queue_is_known does, within this time. */
+static bool queue_is_known(const struct operation_call *call, uint32_t scan_ms, const char *name,
+                           bson_t *reply)
 {
     bson_string_t *others, *note;
 
-    if (queue_find_any(call, QUEUE_SETTINGS, "_id", name) != TRUCE_NOT_FOUND ||
-        queue_find_any(call, QUEUE, "queue", name) != TRUCE_NOT_FOUND)
+    if (queue_find_any(call, scan_ms, QUEUE_SETTINGS, "_id", name) != TRUCE_NOT_FOUND ||
+        queue_find_any(call, scan_ms, QUEUE, "queue", name) != TRUCE_NOT_FOUND)
         return true;
     others = bson_string_new("");
     queue_name_others(call, others);
@@ -168,6 +171,12 @@ bool truce__operation_queue_is_known(const struct operation_call *call, const ch
     }
     bson_string_free(others, true);
     return false;
+}
+
+bool truce__operation_queue_is_known(const struct operation_call *call, const char *name,
+                                     bson_t *reply)
+{
+    return queue_is_known(call, KNOWN_SCAN_MS, name, reply);
 }
 
 /* The fields of a job that belong to truce. Replies do not show them. */
@@ -765,6 +774,8 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
     bson_destroy(projection);
     bson_destroy(sort);
     bson_destroy(&filter);
+    if (!status && name && !list.count && !call->transaction)
+        (void)queue_is_known(call, LISTED_SCAN_MS, name, reply);
     return truce__reply_list_end(&list, status, "jobs", reply);
 }
 
@@ -776,7 +787,9 @@ static const struct operation_row jobs_operation = {
     .value = "the queue; 1: all queues",
     .answer =
         "`jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors, "
-        "...}; and `more`: continue with `after` the last _id",
+        "...}; and `more`: continue with `after` the last _id. If the list is empty, and the queue "
+        "has no jobs and no settings, as if its name is misspelled, a `note` names the queues that "
+        "have jobs",
     .fields = jobs_fields,
     .size = sizeof(struct jobs_given),
     .run = run_jobs,

@@ -195,6 +195,29 @@ TEST(refuses_options_that_an_action_of_a_queue_does_not_use)
     end();
 }
 
+/* Such a list was empty without a reason if the name was misspelled. */
+TEST(names_the_queues_that_have_jobs_in_an_empty_list_of_another_one)
+{
+    static const struct step steps[] = {
+        /* no queue has jobs */
+        {"{truceJobs: 'q'}", 0, "note", NULL},
+        {"{truceEnqueue: 'mail', payload: {}}", 0},
+        {"{truceJobs: 'mial'}", 0, "note",
+         "\"the queue \\\"mial\\\" has no jobs; these queues have: \\\"mail\\\"\""},
+        {"{truceJobs: 'mial', state: 'dead'}", 0, "note",
+         "\"the queue \\\"mial\\\" has no jobs; these queues have: \\\"mail\\\"\""},
+        {"{truceJobs: 'mail', state: 'dead'}", 0, "note", NULL},
+        {"{truceJobs: 'mail', state: 'dead'}", 0, "jobs", "[]"},
+        {"{truceQueueLimit: 'new', running: 2}", 0},
+        {"{truceJobs: 'new'}", 0, "note", NULL},
+        {"{truceJobs: 1, state: 'dead'}", 0, "note", NULL},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 #define STUDENTS(more) "{truceSet: 'students', key: {student_id: 1}, " more "}"
 #define CLASSES        "field: 'classes', name: 'name'"
 

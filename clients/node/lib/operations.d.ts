@@ -1577,7 +1577,8 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * queue: the queue; 1: all queues
    *
    * Reply: `jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors,
-   * ...}; and `more`: continue with `after` the last _id
+   * ...}; and `more`: continue with `after` the last _id. If the list is empty, and the queue has
+   * no jobs and no settings, as if its name is misspelled, a `note` names the queues that have jobs
    */
   jobs(queue?: string | 1, options?: JobsOptions): R;
 

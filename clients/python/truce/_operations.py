@@ -1291,7 +1291,9 @@ class Operations(CommitOperations[R]):
         limit: the maximum number of jobs; absent: 100 (1 to 1000)
 
         Reply: `jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors,
-        ...}; and `more`: continue with `after` the last _id
+        ...}; and `more`: continue with `after` the last _id. If the list is empty, and the queue
+        has no jobs and no settings, as if its name is misspelled, a `note` names the queues that
+        have jobs
         """
 
     @operation("truceQueues", again=True)

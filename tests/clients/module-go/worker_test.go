@@ -344,6 +344,8 @@ func TestAWorkerNamesOtherQueues(t *testing.T) {
 		same(t, strings.Count(log.String(), "level=WARN"), 1)
 		found := strings.Contains(log.String(), `msg="truce: no job" queue=mial note="the queue \"mial\" has no jobs; these queues have: `)
 		same(t, found, true)
+		same(t, ok(db.Jobs(ctx, "mial", truce.JobsOptions{}))(t).Text("note"), `the queue "mial" has no jobs; these queues have: "mail"`)
+		same(t, ok(db.Jobs(ctx, "mail", truce.JobsOptions{State: "dead"}))(t).Text("note"), "")
 	})
 }
 

@@ -858,6 +858,10 @@ async function checkJobs(db) {
     assert.equal((await db.queue("loged", { action: "redrive" })).known, false);
     const [warning] = await noted;
     assert.match(`${warning.name}: ${warning.message}`, /^TruceWarning: the queue "loged" has no jobs/);
+    const listed = one(process, "warning");
+    assert.deepEqual((await db.jobs("loged")).jobs, []);
+    assert.match((await listed)[0].message, /^the queue "loged" has no jobs; these queues have: .*"logged"/);
+    assert.equal((await db.jobs("logged", { state: "dead" })).note, undefined);
     lines.length = 0;
     await new Worker(db, "nothing", work, { waitMS: 50, name: "w2", logger }).start().stop();
     assert.ok(lines.includes("info worker w2 of queue nothing: stopping; waiting for 0 jobs"), lines);

@@ -1065,6 +1065,10 @@ def check_logs(db):
     check("an action on it", [reply["known"] for reply in replies] == [False, True] and len(records) == 1, replies)
     check("its note is logged", records[0][0] == "WARNING" and records[0][1] == replies[0]["note"], records)
     with Records() as records:
+        listed = [db.jobs("loged"), db.jobs("logged", state="dead")]
+    check("a list of its jobs", [reply["jobs"] for reply in listed] == [[], []] and "note" not in listed[1], listed)
+    check("is logged, too", [text for _, text, _ in records] == [listed[0]["note"]], records)
+    with Records() as records:
         raises("a wrong lease", truce.Invalid, truce.Worker(db, "logged", work, lease_ms=1, until_empty=True).run)
     check("a worker that ends by an error", records[-1][0] == "ERROR" and " ended: " in records[-1][1], records)
 
