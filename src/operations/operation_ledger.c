@@ -285,6 +285,11 @@ static truce_status operation_ledger_read_entry(struct operation_call *call, con
     if (!status && !given.account)
         status = truce__refuse(
             40414, error, "an entry has no 'account': expected {account: NAME, value: AMOUNT}");
+    if (!status && given.type && !*given.type)
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "the 'type' of the entry of account \"%.200s\" is empty: omit it "
+                               "for the type of the amount's sign",
+                               given.account);
     *entry = (truce_ledger_entry){given.account, given.value, given.type};
     return status;
 }

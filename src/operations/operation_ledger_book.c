@@ -64,6 +64,9 @@ struct import_item {
     bson_t record, meta;
     bson_value_t id, of;
     truce_ledger_entry *entries;
+    /* The number of entries of a transaction that settles or reverses another one as a whole. They
+     * are only compared with it, and not posted. */
+    size_t whole;
     truce_ledger_transaction transaction;
 };
 
@@ -204,6 +207,13 @@ static truce_status import_account(struct importing *importing, const char *name
     return TRUCE_OK;
 }
 
+static truce_status import_other_currency(const struct import_name *account, const char *code,
+                                          bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "account \"%.200s\" is in %s, not in %.40s",
+                       account->name, account->currency, code);
+}
+
 /* ---- rules of accounts ---------------------------------------------------------------------- */
 
 static truce_status items_read_limit(const bson_t *record, const char *name, int digits, bool *has,
@@ -228,8 +238,13 @@ static truce_status import_rules(struct importing *importing, const bson_t *reco
     struct import_name *known, *currency;
     truce_status status = items_check_fields(record, fields, "an account", error);
 
+    if (!status && opens && bson_has_field(record, "rules"))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "an account has `open` or `rules`, and this record has both");
     if (!status && !opens)
         status = import_account(importing, name, &known, error);
+    if (!status && !opens && *code && known->currency && strcmp(code, known->currency) != 0)
+        status = import_other_currency(known, code, error);
     if (!status && !*code && !opens && known->currency)
         code = known->currency;
     if (!status)
@@ -282,8 +297,7 @@ static truce_status currency_of(struct importing *importing, const bson_t *entry
         return truce__fail(TRUCE_INVALID, error, "the amount of account \"%.200s\" has no currency",
                            name);
     if (*code && account->currency && strcmp(code, account->currency) != 0)
-        return truce__fail(TRUCE_INVALID, error, "account \"%.200s\" is in %s, not in %.40s", name,
-                           account->currency, code);
+        return import_other_currency(account, code, error);
     if (!account->currency)
         account->currency = bson_strdup(code);
     return import_currency(importing, account->currency, currency, error);
@@ -308,6 +322,11 @@ static truce_status items_read_entry(struct importing *importing, const bson_t *
     made->account = truce__field_text(entry, "account");
     if (bson_has_field(entry, "type"))
         made->type = truce__field_text(entry, "type");
+    if (made->type && !*made->type)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the `type` of the entry of account \"%.200s\" is empty: omit it for "
+                           "the type of the amount's sign",
+                           made->account);
     if ((*of)->opens && items_digits_of(amount) > (*of)->digits)
         (*of)->digits = BSON_MIN(items_digits_of(amount), LEDGER_DIGITS_MAX);
     status = truce_ledger_read(amount, (*of)->digits, &made->value, error);
@@ -535,6 +554,21 @@ static void point_at(struct import_item *item)
         item->transaction.meta = &item->meta;
 }
 
+/* Checks that the record has no fields that its kind does not use. */
+static truce_status import_check_kind(const struct import_item *item, bson_error_t *error)
+{
+    truce_ledger_kind kind = item->transaction.kind;
+
+    if (kind == TRUCE_LEDGER_VOID && bson_has_field(&item->record, "entries"))
+        return truce__fail(TRUCE_INVALID, error,
+                           "a void has no `entries`: it voids the whole transaction");
+    if (truce__field_true(&item->record, "part") && kind != TRUCE_LEDGER_SETTLE &&
+        kind != TRUCE_LEDGER_REVERSE)
+        return truce__fail(TRUCE_INVALID, error,
+                           "`part` is allowed only if the kind is settle or reverse");
+    return TRUCE_OK;
+}
+
 /* Fills `item`, which is zeroed. Release frees it, even after an error. Fails with INVALID if the
  * record is wrong; the message says why. */
 static truce_status import_item(struct importing *importing, int64_t number, const bson_t *record,
@@ -545,6 +579,7 @@ static truce_status import_item(struct importing *importing, int64_t number, con
         {"part", BSON_TYPE_BOOL},     {"date", BSON_TYPE_UTF8},     {"expires", BSON_TYPE_UTF8},
         {"entries", BSON_TYPE_ARRAY}, {"meta", BSON_TYPE_DOCUMENT}, {NULL, BSON_TYPE_EOD}};
     truce_ledger_transaction *transaction = &item->transaction;
+    bool resolves, whole;
     truce_status status;
 
     item->number = number;
@@ -560,10 +595,20 @@ static truce_status import_item(struct importing *importing, int64_t number, con
         status = items_read_date(record, "date", &transaction->effective_ms, error);
     if (!status)
         status = items_read_date(record, "expires", &transaction->expires_ms, error);
-    if (!status && transaction->kind == TRUCE_LEDGER_VOID)
-        return TRUCE_OK;
-    if (!status && (!transaction->of || truce__field_true(record, "part")))
+    if (!status)
+        status = import_check_kind(item, error);
+    if (status || transaction->kind == TRUCE_LEDGER_VOID)
+        return status;
+    resolves =
+        transaction->kind == TRUCE_LEDGER_SETTLE || transaction->kind == TRUCE_LEDGER_REVERSE;
+    whole = resolves && transaction->of && !truce__field_true(record, "part");
+    if (!whole || bson_has_field(record, "entries"))
         status = items_read_entries(importing, item, error);
+    if (!status && whole) {
+        item->whole = transaction->count;
+        transaction->entries = NULL;
+        transaction->count = 0;
+    }
     return status;
 }
 
@@ -723,6 +768,99 @@ static truce_status ledger_import_flush(struct importing *importing, bson_error_
     return status;
 }
 
+/* ---- a whole transaction ---- */
+
+/* Adds a value of an account to the sums by account. */
+static void whole_add(struct import_names *accounts, const char *name, int64_t value)
+{
+    struct import_name *account = import_add(accounts, name);
+
+    account->changes = (int64_t)((uint64_t)account->changes + (uint64_t)value);
+}
+
+/* Returns the gathered transaction with the id, or NULL. */
+static const truce_ledger_transaction *whole_gathered(const struct importing *importing,
+                                                      const bson_value_t *id)
+{
+    const truce_ledger_transaction *found = NULL;
+    bson_t wanted = BSON_INITIALIZER, other = BSON_INITIALIZER;
+
+    BSON_APPEND_VALUE(&wanted, "_id", id);
+    for (size_t i = 0; i < importing->count && !found; i++) {
+        const truce_ledger_transaction *transaction = &importing->items[i].transaction;
+
+        bson_reinit(&other);
+        BSON_APPEND_VALUE(&other, "_id", transaction->id);
+        if (truce__value_equal(truce__value_field(truce__value_document(&other), "_id", 3),
+                               truce__value_field(truce__value_document(&wanted), "_id", 3)))
+            found = transaction;
+    }
+    bson_destroy(&wanted);
+    bson_destroy(&other);
+    return found;
+}
+
+/* Adds the values of the transaction `of` to the sums, each times `sign`. It is a record before
+ * this one, or in the ledger. Returns NOT_FOUND if it is neither, or has no entries of its own. */
+static truce_status whole_add_original(struct importing *importing, const bson_value_t *of,
+                                       int64_t sign, struct import_names *accounts,
+                                       bson_error_t *error)
+{
+    const truce_ledger_transaction *gathered = whole_gathered(importing, of);
+    bson_t filter = BSON_INITIALIZER, found, change;
+    bson_iter_t iter, changes;
+    truce_status status;
+
+    for (size_t i = 0; gathered && i < gathered->count; i++)
+        whole_add(accounts, gathered->entries[i].account, sign * gathered->entries[i].value);
+    if (gathered) {
+        bson_destroy(&filter);
+        return gathered->count ? TRUCE_OK : TRUCE_NOT_FOUND;
+    }
+    BSON_APPEND_VALUE(&filter, "_id", of);
+    status =
+        truce_find_one(importing->call->store, importing->collection, &filter, NULL, &found, error);
+    if (!status && bson_iter_init_find(&iter, &found, "changes") &&
+        bson_iter_recurse(&iter, &changes))
+        while (bson_iter_next(&changes)) {
+            truce__value_bson(truce__value_of_iter(&changes), &change);
+            whole_add(accounts, truce__field_text(&change, "account"),
+                      sign * truce__field_number(&change, "value"));
+        }
+    bson_destroy(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Checks that the entries of a record that settles or reverses a transaction as a whole are those
+ * of the transaction. Otherwise their amounts would be ignored. */
+static truce_status whole_check(struct importing *importing, const struct import_item *item,
+                                bson_error_t *error)
+{
+    bool reverses = item->transaction.kind == TRUCE_LEDGER_REVERSE;
+    struct import_names accounts = {0};
+    char shown[120];
+    bool same = true;
+    bson_iter_t of;
+    truce_status status =
+        whole_add_original(importing, item->transaction.of, reverses ? -1 : 1, &accounts, error);
+
+    for (size_t i = 0; !status && i < item->whole; i++)
+        whole_add(&accounts, item->entries[i].account,
+                  (int64_t)(0 - (uint64_t)item->entries[i].value));
+    for (uint32_t i = 0; !status && i < accounts.count; i++)
+        same = same && !accounts.items[i]->changes;
+    import_names_release(&accounts);
+    if (status || same) /* The post reports a transaction that does not exist. */
+        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    (void)bson_iter_init_find(&of, &item->record, "of");
+    return truce__fail(TRUCE_INVALID, error,
+                       "the entries are not those of the transaction %s, which is %s as a whole: "
+                       "omit the entries, or set `part`",
+                       truce__value_show(truce__value_of_iter(&of), shown, sizeof shown),
+                       reverses ? "reversed" : "settled");
+}
+
 static bool is_answer(truce_status status)
 {
     return status == TRUCE_DUPLICATE || status == TRUCE_INVALID || status == TRUCE_LIMIT ||
@@ -762,6 +900,47 @@ static truce_status import_was_set(struct importing *importing, const bson_t *re
     return status;
 }
 
+static bool import_same_limit(const bson_t *set, const char *name, bool has, int64_t limit)
+{
+    return bson_has_field(set, name) == has && (!has || truce__field_number(set, name) == limit);
+}
+
+/* Refuses a record {open: ...} of an account that is open already, and was opened with other rules:
+ * those of the record would be ignored. */
+static truce_status import_compare_opening(struct importing *importing, int64_t number,
+                                           const bson_t *record, bson_error_t *error)
+{
+    truce_ledger_account account;
+    bson_t *filter, found, set;
+    bson_iter_t at, change;
+    truce_status status = import_rules(importing, record, &account, error);
+
+    if (status)
+        return status;
+    filter = BCON_NEW("_id", "{", "opens", BCON_UTF8(account.account), "}");
+    status =
+        truce_find_one(importing->call->store, importing->collection, filter, NULL, &found, error);
+    if (!status && bson_iter_init(&at, &found) &&
+        bson_iter_find_descendant(&at, "changes.0.set", &change) &&
+        BSON_ITER_HOLDS_DOCUMENT(&change)) {
+        truce__value_bson(truce__value_of_iter(&change), &set);
+        if (!import_same_limit(&set, "min", account.has_min, account.min) ||
+            !import_same_limit(&set, "max", account.has_max, account.max) ||
+            truce__field_true(&set, "debitOnly") != account.debit_only ||
+            truce__field_true(&set, "creditOnly") != account.credit_only ||
+            truce__field_true(&set, "closed") != account.closed) {
+            (void)truce__fail(TRUCE_DUPLICATE, error,
+                              "account \"%.200s\" was opened with other rules: a record {rules: "
+                              "...} changes them",
+                              account.account);
+            import_refuse(importing, number, error);
+        }
+    }
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 /* Opens an account or changes its rules, unless an earlier run did. Posts the collected
  * transactions first, because the rules apply from here on. Reports a refusal by the ledger instead
  * of returning it. */
@@ -775,7 +954,9 @@ static truce_status import_set_rules(struct importing *importing, int64_t number
     if (!status)
         status = import_was_set(importing, record, &there, error);
     if (!status && there)
-        return TRUCE_OK;
+        return bson_has_field(record, "open")
+                   ? import_compare_opening(importing, number, record, error)
+                   : TRUCE_OK;
     if (!status)
         status = import_rules(importing, record, &account, error);
     if (!status)
@@ -793,6 +974,7 @@ static truce_status import_set_rules(struct importing *importing, int64_t number
 static truce_status import_book(struct importing *importing, int64_t number, const bson_t *record,
                                 bson_error_t *error)
 {
+    struct import_item *item;
     truce_status status;
 
     if (bson_has_field(record, "digits"))
@@ -800,7 +982,16 @@ static truce_status import_book(struct importing *importing, int64_t number, con
                                      (int)truce__field_number(record, "digits"), error);
     if (bson_has_field(record, "open") || bson_has_field(record, "rules"))
         return import_set_rules(importing, number, record, error);
-    status = import_item(importing, number, record, &importing->items[importing->count], error);
+    item = &importing->items[importing->count];
+    status = import_item(importing, number, record, item, error);
+    if (!status && item->whole) {
+        status = whole_check(importing, item, error);
+        if (status == TRUCE_INVALID) {
+            import_refuse(importing, number, error);
+            import_item_release(item);
+            return TRUCE_OK;
+        }
+    }
     if (!status && ++importing->count == LEDGER_BULK)
         status = ledger_import_flush(importing, error);
     return status;

@@ -276,6 +276,61 @@ TEST(refuses_options_without_effect_of_a_ledger)
     end();
 }
 
+#define IMPORT(record) "{truceLedgerImport: 'book', records: [" record "]}"
+#define MOVES(from, to, by)                                                                        \
+    "{account: '" from "', amount: '-" by "'}, {account: '" to "', amount: '" by "'}"
+#define RECORD(more, by) IMPORT("{" more ", entries: [" MOVES("bank", "ada", by) "]}")
+
+/* Entries of a record that settles or reverses a whole transaction, and rules of an account that is
+ * open, were ignored. */
+TEST(refuses_records_of_a_book_that_would_be_ignored)
+{
+    static const struct step steps[] = {
+        {BOOK("digits: 2, account: 'bank'"), 0},
+        {BOOK("account: 'ada'"), 0},
+        {"{truceLedgerOpen: 'book', currency: 'JPY', digits: 0}", 0},
+        {RECORD("id: 1, kind: 'pending'", "7.50"), 0, "posted", "1"},
+        {RECORD("id: 2, kind: 'settle', of: 1", "1.50"), 0, "refusals.0.reason",
+         "\"the entries are not those of the transaction 1, which is settled as a whole: omit the "
+         "entries, or set `part`\""},
+        {RECORD("id: 2, kind: 'settle', of: 1", "7.50"), 0, "posted", "1"},
+        {RECORD("id: 2, kind: 'settle', of: 1", "7.50"), 0, "existed", "1"},
+        {RECORD("id: 3, kind: 'reverse', of: 2", "7.50"), 0, "refused", "1"},
+        {IMPORT("{id: 3, kind: 'reverse', of: 2, entries: [" MOVES("ada", "bank", "7.50") "]}"), 0,
+         "posted", "1"},
+        /* also of a record of the same list */
+        {IMPORT("{id: 4, kind: 'pending', entries: [" MOVES(
+             "bank", "ada",
+             "2.00") "]}, {id: 5, kind: 'settle', of: 4, entries: [" MOVES("bank", "ada",
+                                                                           "1.00") "]}"),
+         0, "refusals.0.record", "2"},
+        {RECORD("id: 5, kind: 'settle', of: 4, part: true", "1.00"), 0, "posted", "1"},
+        REFUSED(RECORD("id: 6, kind: 'void', of: 4", "2.00"), 2,
+                "record 1: a void has no `entries`: it voids the whole transaction"),
+        REFUSED(RECORD("id: 6, part: true", "2.00"), 2,
+                "record 1: `part` is allowed only if the kind is settle or reverse"),
+        {RECORD("id: 6, kind: 'transfer', of: 5", "2.00"), 0, "refusals.0.reason",
+         "\"`of` is allowed only for settling, voiding, and reversing a transaction\""},
+        REFUSED(IMPORT("{open: 'ada', rules: 'bank', currency: 'EUR'}"), 2,
+                "record 1: an account has `open` or `rules`, and this record has both"),
+        REFUSED(IMPORT("{rules: 'ada', currency: 'JPY', min: '0'}"), 2,
+                "record 1: account \\\"ada\\\" is in EUR, not in JPY"),
+        {IMPORT("{open: 'ada', currency: 'EUR', min: '0.00'}"), 0, "refusals.0.reason",
+         "\"account \\\"ada\\\" was opened with other rules: a record {rules: ...} changes them\""},
+        {IMPORT("{open: 'ada', currency: 'EUR'}"), 0, "refused", "0"},
+        REFUSED("{truceLedgerPost: 'book', id: 7, entries: [{account: 'bank', value: -5, type: ''},"
+                " {account: 'ada', value: 5}]}",
+                2,
+                "the 'type' of the entry of account \\\"bank\\\" is empty: omit it for the type of "
+                "the amount's sign"),
+        {"{truceLedgerBalance: 'book', account: 'ada'}", 0, "balance", "100"},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 #define PUBLISH(more) "{truceTreePublish: 'site', collection: 'pages', " more "}"
 
 TEST(refuses_input_of_a_tree_that_cannot_work)
