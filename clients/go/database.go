@@ -235,7 +235,7 @@ func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, er
 	}
 	reply, err := db.send(ctx, c, request, s)
 	if err != nil {
-		return nil, err
+		return nil, db.scope.interrupted(ctx, c, err)
 	}
 	if !strings.HasPrefix(c.name, "truce") {
 		return Reply(reply), nil
@@ -398,7 +398,8 @@ func (db *Database) Watch(
 
 // Transact runs the calls of a function in one transaction: all take effect, or none if the
 // function returns an error. After a conflict with other writes, the function runs again. Use only
-// `tx` in it, and wait for each call: a call after the end of the function fails.
+// `tx` in it, and wait for each call: a call after the end of the function fails. If the context of
+// a call or of the transaction ends before the commit is sent, nothing takes effect.
 func (db *Database) Transact(ctx context.Context, work func(tx *Database) error) error {
 	if db.session != nil {
 		return fail(ErrInvalid, 2, "transactions cannot be nested: use the database that the "+
@@ -443,6 +444,12 @@ func (db *Database) transactOnce(ctx context.Context, work func(tx *Database) er
 		return fail(ErrInvalid, 2, fmt.Sprintf("%d calls were still running at the end of the "+
 			"transaction, which changed nothing: wait for each call in its function", running))
 	}
+	if tx.scope.lost != nil {
+		return tx.scope.lost
+	}
+	if ctx.Err() != nil {
+		return withoutEffect(ctx, "the transaction")
+	}
 	return db.transport.commit(ctx, s)
 }
 
@@ -453,6 +460,9 @@ type scope struct {
 	changed *sync.Cond
 	running int
 	closed  bool
+	// The error of a write whose context ended before its reply came. It may be a part of the
+	// transaction or not, so the transaction is not committed.
+	lost error
 }
 
 func newScope() *scope {
@@ -472,6 +482,18 @@ func (s *scope) begin() error {
 	}
 	s.running++
 	return nil
+}
+
+// interrupted returns the error of a call. If its context has ended, a write would have an unknown
+// outcome outside of a transaction; in one, it has no effect.
+func (s *scope) interrupted(ctx context.Context, c *command, err error) error {
+	if s == nil || !c.writes || ctx.Err() == nil || !errors.Is(err, ErrOutcomeUnknown) {
+		return err
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.lost = withoutEffect(ctx, c.call())
+	return s.lost
 }
 
 func (s *scope) end() {

@@ -150,6 +150,15 @@ func contextError(ctx context.Context, name string, writes bool) error {
 	return &Error{Class: ErrTimeout, Code: 50, Message: message, cause: cause}
 }
 
+// withoutEffect returns the error of a transaction whose context ended before the commit was sent.
+func withoutEffect(ctx context.Context, name string) error {
+	err := contextError(ctx, name, false)
+	if e, is := err.(*Error); is {
+		e.Message += ": the transaction has no effect"
+	}
+	return err
+}
+
 // withDeadline adds the error of the context to a timeout that its deadline caused.
 func withDeadline(ctx context.Context, err error) error {
 	e, is := err.(*Error)

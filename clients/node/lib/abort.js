@@ -3,8 +3,9 @@
  * Calls that end with an AbortSignal.
  *
  * A command that was sent cannot be undone. If it may have changed something, the error is
- * therefore OutcomeUnknown; otherwise the error is the reason of the signal. If the reply of a
- * claim arrives after the signal, its jobs return to the queue.
+ * therefore OutcomeUnknown; otherwise the error is the reason of the signal. A command of a
+ * transaction changes nothing until the commit. If the reply of a claim arrives after the signal,
+ * its jobs return to the queue.
  */
 const errors = require("./errors.js");
 const { methodOf } = require("./failure.js");
@@ -25,9 +26,9 @@ function writes(document, name) {
     return "$out" in last || "$merge" in last;
 }
 
-function errorOf(document, signal) {
+function errorOf(document, signal, transacts) {
     const name = Object.keys(document)[0];
-    if (!writes(document, name)) return signal.reason;
+    if (transacts || !writes(document, name)) return signal.reason;
     const target = typeof document[name] === "string" ? ` of ${printed(document[name])}` : "";
     const reason = textOf(signal.reason);
     const message = `${methodOf(name)}${target}: ${reason}: it may take effect or not`;
@@ -36,14 +37,15 @@ function errorOf(document, signal) {
 
 /*
  * Returns the reply of `send(document)`, or throws as soon as the signal is aborted. A reply that
- * arrives after the signal is passed to `late`.
+ * arrives after the signal is passed to `late`. `transacts` says whether the document is a command
+ * of a transaction.
  */
-async function abortable(signal, document, send, late) {
+async function abortable(signal, document, send, late, transacts) {
     signal.throwIfAborted();
     const sent = send(document);
     let stop;
     const aborted = new Promise((_, reject) => {
-        stop = () => reject(errorOf(document, signal));
+        stop = () => reject(errorOf(document, signal, transacts));
         signal.addEventListener("abort", stop, { once: true });
     });
     try {

@@ -150,6 +150,7 @@ class Database {
             document,
             () => this.#send(document, again, session),
             (reply) => this.#requeue(document, reply),
+            this.#scope !== undefined,
         );
     }
 

@@ -116,6 +116,47 @@ func TestACanceledWriteIsWholeOrNothing(t *testing.T) {
 	})
 }
 
+func TestATransactionWhoseContextEndsHasNoEffect(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		count := func() int64 { return ok(db.Collection("people").CountDocuments(ctx, M{}))(t) }
+		insert := func(ctx context.Context, tx *truce.Database) error {
+			_, err := tx.Collection("people").InsertOne(ctx, M{})
+			return err
+		}
+
+		// between the last call and the commit
+		ended, cancel := context.WithCancel(ctx)
+		err := db.Transact(ended, func(tx *truce.Database) error {
+			defer cancel()
+			return insert(ctx, tx)
+		})
+		same(t, fails(t, err, truce.ErrCanceled).Message, "the transaction: context canceled: the transaction has no effect")
+		same(t, errors.Is(err, context.Canceled), true)
+		same(t, count(), 0)
+
+		// during a call, whatever the function does with its error
+		for round := range 20 {
+			ended, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Duration(round)*20*time.Microsecond, cancel)
+			before, interrupted := count(), false
+			err := db.Transact(ctx, func(tx *truce.Database) error {
+				failed := insert(ended, tx)
+				interrupted = failed != nil && strings.Contains(failed.Error(), ": the transaction has no effect")
+				if failed != nil && errors.Is(failed, truce.ErrOutcomeUnknown) {
+					t.Error(failed)
+				}
+				return nil
+			})
+			if interrupted {
+				same(t, fails(t, err, truce.ErrCanceled).Message, `insert of "people": context canceled: the transaction has no effect`)
+				same(t, count(), before)
+			}
+			cancel()
+		}
+		must(t, db.Transact(ctx, func(tx *truce.Database) error { return insert(ctx, tx) }))
+	})
+}
+
 func TestADeadlineIsThatOfOneCall(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		_, err := db.Collection("numbers").InsertMany(ctx, []M{{"_id": 1}, {"_id": 2}, {"_id": 3}, {"_id": 4}, {"_id": 5}})

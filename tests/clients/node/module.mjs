@@ -602,6 +602,12 @@ async function checkSignals(db) {
       abort.abort(new RangeError("enough"));
     }));
     assert.equal(await db.collection("signals").findOne({ _id: 3 }), null);
+    const inner = new AbortController();
+    await raises(RangeError, () => db.transact((tx) => { // a call that is aborted in a transaction has no effect
+      const call = tx.withSignal(inner.signal).collection("middle").insertOne({});
+      inner.abort(new RangeError("enough"));
+      return call;
+    }));
     await raises(TypeError, () => db.withSignal({}));
   });
 }
