@@ -610,7 +610,7 @@ static bool make_mixed(void)
         insert_all(store, 2, id, id + STEP);
     }
     truce_store_close(store);
-    return image_read(&sound, path);
+    return image_read(&valid, path);
 }
 
 /* The pages after the end of a file that was cut are lost as any other page is. Pages that follow
@@ -621,7 +621,7 @@ TEST(a_cut_costs_only_the_documents_of_its_pages)
 
     REQUIRE(make_mixed());
     for (size_t part = 0; part < KV_PAGE_BYTES; part += KV_PAGE_BYTES / 2) {
-        struct image image = image_copy(&sound);
+        struct image image = image_copy(&valid);
 
         image.size -= CUT_PAGES * KV_PAGE_BYTES - part;
         CHECK(image_write(&image, path));
@@ -633,7 +633,7 @@ TEST(a_cut_costs_only_the_documents_of_its_pages)
         CHECK(!report.complete);
         truce_store_close(saved);
     }
-    image_release(&sound);
+    image_release(&valid);
 }
 
 /* ---- any bytes ------------------------------------------------------------------------------- */
