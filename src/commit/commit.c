@@ -532,7 +532,14 @@ truce_status truce_commit_replace(truce_commit *commit, const char *collection,
                                   const bson_t *document, bson_error_t *error)
 {
     truce_status status = truce__check_required(document, "document", error);
+    bson_iter_t first;
 
+    if (!status && bson_iter_init(&first, document) && bson_iter_next(&first) &&
+        bson_iter_key(&first)[0] == '$')
+        status = truce__fail(TRUCE_INVALID, error,
+                             "a replacement is a whole document, without operators such as "
+                             "\"%.40s\": use update for operators",
+                             bson_iter_key(&first));
     return status ? status
                   : truce__commit_change(commit, collection, id, guard, CHANGE_REPLACE, document,
                                          error);

@@ -57,6 +57,9 @@ TEST(refuses_fields_of_the_whole_command_in_one_of_its_changes)
         REFUSED("{truceCommit: [{insert: 'c', with: {_id: 1}, with: {_id: 2}}]}", 2,
                 "change 1: \\\"with\\\" is given twice"),
         {"{truceCommit: [{remove: 'c', id: 1, id: 2}]}", 2},
+        REFUSED("{truceCommit: [{replace: 'c', id: 1, with: {$set: {n: 9}}}]}", 2,
+                "change 1: a replacement is a whole document, without operators such as "
+                "\\\"$set\\\": use update for operators"),
         {"{truceCommit: [{remove: 'c', id: 1, if: {n: 1}, if: {n: 2}}]}", 2},
         {"{truceJobs: 'q'}", 0, "jobs.1", NULL},
         {"{count: 'c'}", 0, "n", "0"},

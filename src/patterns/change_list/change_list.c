@@ -464,8 +464,12 @@ static truce_status change_list_add_change(int number, truce_commit *commit,
         return truce_commit_insert(commit, collection, &part->with, error);
     if (!strcmp(part->verb, "update"))
         return truce_commit_update(commit, collection, &part->id, guard, &part->with, error);
-    if (!strcmp(part->verb, "replace"))
-        return truce_commit_replace(commit, collection, &part->id, guard, &part->with, error);
+    if (!strcmp(part->verb, "replace")) {
+        truce_status status =
+            truce_commit_replace(commit, collection, &part->id, guard, &part->with, error);
+
+        return status == TRUCE_INVALID ? change_name_in_error(number, status, error) : status;
+    }
     if (!strcmp(part->verb, "remove"))
         return truce_commit_remove(commit, collection, &part->id, guard, error);
     if (!strcmp(part->verb, "require"))
