@@ -169,15 +169,35 @@ static void release_job(struct operation_call *call, struct held_job *held)
     truce__operation_return(call, held->handle);
 }
 
-/* Finds the claimed job of the call. Fails with EXPIRED if the job does not exist. The next call
- * checks whether the claim is still valid. */
+/* Returns the error for a job that the queue does not have. A job never changes its queue, so if
+ * another queue has it, the request is wrong: a worker that ignores EXPIRED would never end a job. */
+static truce_status job_fail_absent(const struct operation_call *call, const bson_oid_t *id,
+                                    const char *queue, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(id)), document;
+    truce_status status = truce_find_one(call->store, QUEUE, filter, NULL, &document, NULL);
+    char text[25];
+
+    bson_oid_to_string(id, text);
+    if (!status)
+        status = truce__fail(TRUCE_INVALID, error, "job %s is in the queue \"%s\", not in \"%s\"",
+                             text, truce__field_text(&document, "queue"), queue);
+    else
+        status = truce__fail(TRUCE_EXPIRED, error, "job %s is no longer in the queue", text);
+    bson_destroy(&document);
+    bson_destroy(filter);
+    return status;
+}
+
+/* Finds the claimed job of the call. Fails with EXPIRED if the job does not exist, and
+ * with INVALID if it is in another queue. The next call checks whether the claim is still valid. */
 static truce_status operation_job_take_job(struct operation_call *call,
                                            const struct job_given *given, struct held_job *held,
                                            bson_error_t *error)
 {
     int64_t lease_ms = 0;
     bson_t document, lease;
-    char text[25];
+    const char *name;
     truce_status status = truce__operation_queue(call, NULL, 0, &held->handle, error);
 
     held->job = NULL;
@@ -194,9 +214,8 @@ static truce_status operation_job_take_job(struct operation_call *call,
     if (!status)
         held->job = truce__job_new(held->handle->thing, &document, given->token);
     bson_destroy(&document);
-    bson_oid_to_string(given->id, text);
-    if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_EXPIRED, error, "job %s is no longer in the queue", text);
+    if (status == TRUCE_NOT_FOUND && !truce__operation_text(call, &name, error))
+        status = job_fail_absent(call, given->id, name, error);
     if (status)
         truce__operation_return(call, held->handle);
     return status;

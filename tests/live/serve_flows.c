@@ -1,5 +1,6 @@
 /* The queue operations other than jobs: cron, limits, workflows, batches, steps, sleeps, and
  * events. */
+#include "base/field.h"
 #include "server/commands.h"
 #include "tests/support/served_claim.h"
 
@@ -260,6 +261,59 @@ TEST(a_job_sleeps_and_waits_for_events_without_a_worker)
     TELL(signal);
     with_token(end_, "wait", "{truceJobWait: '%s', id: %s, token: %s, name: 'yes'}", 0, "event",
                "{\"by\": \"ada\"}");
+    close(end_);
+    end();
+}
+
+/* Takes a step whose %s are replaced by the job's id and the token, and which is refused with a
+ * message that contains `why`. */
+static void refuse_claim(int end_, const char *command, const char *id, const char *token, int code,
+                         const char *why)
+{
+    char *whole = bson_strdup_printf(command, id, token);
+    bson_t *reply = send_typed(end_, whole);
+
+    CHECK_INT(reply_number(reply, "code"), ==, code);
+    CHECK(strstr(truce__field_text(reply, "errmsg"), why) != NULL);
+    bson_destroy(reply);
+    bson_free(whole);
+}
+
+TEST(says_why_a_claim_no_longer_has_its_job)
+{
+    static const char *const beat = "{truceHeartbeat: 'mail', id: %s, token: %s}";
+    static const char *const fail = "{truceFail: 'mail', id: %s, token: %s, error: 'x'}";
+    bson_t *first, *second;
+    char *id, *tokens[2];
+    int end_;
+
+    begin();
+    end_ = dial();
+    take_step(end_, &(struct step){"{truceEnqueue: 'mail', payload: {n: 1}}", 0});
+    first = send_typed(end_, "{truceClaim: 'mail', waitMS: 20000, leaseMS: 60000}");
+    id = shown(first, "jobs.0._id");
+    tokens[0] = shown(first, "jobs.0.token");
+    refuse_claim(end_, "{truceDone: 'mial', id: %s, token: %s}", id, tokens[0], 2,
+                 "is in the queue \"mail\", not in \"mial\"");
+    refuse_claim(end_, "{truceCommit: [{truceDone: 'mial', id: %s, token: %s}]}", id, tokens[0], 2,
+                 "is in the queue \"mail\", not in \"mial\"");
+    refuse_claim(end_, beat, tokens[0], id, 125, "is no longer in the queue");
+    refuse_claim(end_, "{truceSnooze: 'mail', id: %s, token: %s, delayMS: 0}", id, tokens[0], -1,
+                 "");
+    refuse_claim(end_, fail, id, tokens[0], 125,
+                 "it ended this claim, or the lease expired, and the job is ready now");
+    second = send_typed(end_, "{truceClaim: 'mail', waitMS: 20000, leaseMS: 60000}");
+    tokens[1] = shown(second, "jobs.0.token");
+    refuse_claim(end_, beat, id, tokens[0], 125, "another claim has it, with epoch 2");
+    refuse_claim(end_, "{truceDone: 'mail', id: %s, token: %s}", id, tokens[1], -1, "");
+    refuse_claim(end_, fail, id, tokens[1], 125, "has ended already: the job is done now");
+    refuse_claim(end_, beat, id, tokens[0], 125,
+                 "it ended this claim, or the lease expired, and the job is done now");
+    for (int i = 0; i < 2; i++)
+        bson_free(tokens[i]);
+    bson_free(id);
+    bson_destroy(first);
+    bson_destroy(second);
     close(end_);
     end();
 }

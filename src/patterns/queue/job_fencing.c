@@ -30,6 +30,7 @@ bool truce__job_is_of(const truce_job *job, const bson_t *document)
 static truce_status fencing_fail_lost(truce_job *job, const bson_t *document, bson_error_t *error)
 {
     const char *state = truce__job_state(document);
+    bson_oid_t token;
     char id[25];
 
     bson_oid_to_string(&job->id, id);
@@ -37,10 +38,17 @@ static truce_status fencing_fail_lost(truce_job *job, const bson_t *document, bs
         atomic_store(&job->cancelled, true);
         return truce__fail(TRUCE_EXPIRED, error, "job %s is cancelled", id);
     }
+    if (!strcmp(state, "running"))
+        return truce__fail(TRUCE_EXPIRED, error,
+                           "this worker has lost job %s: another claim has it, with epoch %lld", id,
+                           (long long)truce__field_number(document, "epoch"));
+    if (truce__job_token(document, &token) && bson_oid_equal(&token, &job->token))
+        return truce__fail(TRUCE_EXPIRED, error,
+                           "this claim of job %s has ended already: the job is %s now", id, state);
     return truce__fail(TRUCE_EXPIRED, error,
-                       "this worker has lost job %s: the lease of epoch %lld ended, and the job is "
-                       "%s now",
-                       id, (long long)job->epoch, state[0] ? state : "gone");
+                       "this worker no longer has job %s: it ended this claim, or the lease "
+                       "expired, and the job is %s now",
+                       id, state[0] ? state : "gone");
 }
 
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
