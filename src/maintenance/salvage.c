@@ -20,12 +20,11 @@
  *   either the walk reached it through intact pages, including those of the schema and the catalog
  *   that lead to its table and name it. Or its leaf fits one gap of one table, and all free pages
  *   and all tables are known.
- * 3. A walk descends at most DEPTH_MAX pages, and the size of the file bounds the memory.
+ * 3. A walk descends at most DEPTH_MAX pages, and the sizes of the file and its log bound the memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
@@ -94,8 +93,6 @@ struct salvage {
     /* The number of pages that the header counts, or 0 if it cannot be read. A file that was cut
      * has fewer pages. */
     uint32_t header_pages;
-    /* The number of whole pages in the file, without the log. */
-    uint32_t file_pages;
     /* The number of gaps because of such pages. */
     uint32_t cut_gaps;
     struct salvage_batch batch;
@@ -643,7 +640,7 @@ static void walk_children(struct salvage *salvage, struct salvage_table *table,
 /* Returns whether the header counts the page, but neither the file nor its log has it. */
 static bool is_cut_off(const struct salvage *salvage, uint32_t page)
 {
-    return page > salvage->file_pages && page <= salvage->header_pages &&
+    return page > salvage->recovery.file_pages && page <= salvage->header_pages &&
            (page > salvage->recovery.pages || !salvage->recovery.frames[page]);
 }
 
@@ -730,15 +727,12 @@ static bool note_free(struct salvage *salvage, uint32_t next)
 static void salvage_read_header(struct salvage *salvage)
 {
     struct page_recovery_header header;
-    struct stat file;
 
     salvage->end = salvage->recovery.pages;
-    if (fstat(salvage->recovery.file, &file) ||
-        !truce__page_recovery_header(&salvage->recovery, &header))
+    if (!truce__page_recovery_header(&salvage->recovery, &header))
         return;
     salvage->free_is_known = note_free(salvage, header.free);
     salvage->header_pages = header.pages;
-    salvage->file_pages = (uint32_t)(file.st_size / PAGE_RECOVERY_PAGE_BYTES);
     if (header.pages && header.pages < salvage->end)
         salvage->end = header.pages;
 }
@@ -886,7 +880,7 @@ static int64_t count_cut_pages(const struct salvage *salvage)
     const struct page_recovery *recovery = &salvage->recovery;
     int64_t cut = -(int64_t)salvage->cut_gaps;
 
-    for (uint32_t page = salvage->file_pages + 1; page <= recovery->pages; page++)
+    for (uint32_t page = recovery->file_pages + 1; page <= recovery->pages; page++)
         cut += is_cut_off(salvage, page) && !(recovery->marks[page] & PAGE_RECOVERY_FREE);
     if (salvage->header_pages > recovery->pages)
         cut += salvage->header_pages - recovery->pages;

@@ -636,6 +636,48 @@ TEST(a_cut_costs_only_the_documents_of_its_pages)
     image_release(&valid);
 }
 
+/* A process dies after an update of 100 documents, whose pages are in the log only. */
+static bool update_in_log(void)
+{
+    int state;
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (!child) {
+        truce_store *store;
+        bson_t *some = test_bson("{'_id': {'$gte': 500, '$lt': 600}}"),
+               *update = test_bson("{'$set': {'late': true}}");
+        truce_write_options options = {.multi = true};
+        bson_error_t error;
+
+        if (truce_store_open(path, NULL, &store, &error) ||
+            truce_update(store, "few", some, update, &options, NULL, &error))
+            _exit(1);
+        kill(getpid(), SIGKILL);
+    }
+    return CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
+}
+
+/* The numbers of these pages are greater than the number of pages of the file and its log. */
+TEST(pages_of_the_log_after_the_end_of_a_cut_file_are_saved)
+{
+    bson_t *late = test_bson("{'late': true}");
+    bson_error_t error;
+    int64_t count = 0;
+
+    REQUIRE(make_mixed());
+    REQUIRE(update_in_log());
+    REQUIRE(!truncate(path, 12 * KV_PAGE_BYTES));
+    salvage();
+    CHECK_OK(truce_count(saved, "few", late, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 100);
+    CHECK(!report.complete);
+    truce_store_close(saved);
+    image_release(&valid);
+    bson_destroy(late);
+}
+
 /* ---- any bytes ------------------------------------------------------------------------------- */
 
 static void damage_pages(bool sealed)

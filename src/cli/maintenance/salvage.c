@@ -96,12 +96,16 @@ static void salvage_note_cut(const struct cli *cli, const struct page_recovery *
                              const char *from)
 {
     struct page_recovery_header header;
+    uint32_t pages;
 
-    if (truce__page_recovery_header(recovery, &header) && header.pages > recovery->pages)
+    if (!truce__page_recovery_header(recovery, &header))
+        return;
+    pages = truce__page_recovery_count(recovery, header.pages);
+    if (pages < header.pages)
         cli_note(cli,
                  "\"%s\" was cut: it has %" PRIu32 " of the %" PRIu32
                  " pages that its header counts",
-                 from, recovery->pages, header.pages);
+                 from, pages, header.pages);
 }
 
 /* Refuses a file of which nothing can be salvaged, before TO is created. */

@@ -159,17 +159,34 @@ static bool count_frames(const struct page_recovery *recovery, uint32_t *frames)
     return true;
 }
 
-/* Reads the frames of the log and takes over the pages of each commit. Counts damaged frames, and
- * ends at the first frame of an earlier log. */
-static void read_log(struct page_recovery *recovery, uint32_t frames)
-{
-    uint32_t *pages = bson_malloc0((frames + 1) * sizeof *pages);
-    bool *whole = bson_malloc0((frames + 1) * sizeof *whole);
-    uint8_t *frame = bson_malloc(FRAME);
-    uint32_t first = 1;
-    struct chain chain;
-    bool begun = begin_chain(recovery, &chain);
+/* The frames of a log. The arrays begin at 1. */
+struct log_frames {
+    uint32_t count;
+    /* The page of each frame. */
+    uint32_t *pages;
+    /* Whether the checksum of the frame is right, and whether the frame is the last of a commit. */
+    bool *whole, *ends;
+};
 
+static void log_frames_release(struct log_frames *log)
+{
+    bson_free(log->pages);
+    bson_free(log->whole);
+    bson_free(log->ends);
+}
+
+/* Reads the frames of the log. Counts damaged frames, and ends at the first frame of an earlier
+ * log. */
+static void recovery_read_log(struct page_recovery *recovery, uint32_t frames,
+                              struct log_frames *log)
+{
+    uint8_t *frame = bson_malloc(FRAME);
+    struct chain chain;
+    bool begun = frames && begin_chain(recovery, &chain);
+
+    *log = (struct log_frames){.pages = bson_malloc0(((size_t)frames + 1) * sizeof *log->pages),
+                               .whole = bson_malloc0(((size_t)frames + 1) * sizeof *log->whole),
+                               .ends = bson_malloc0(((size_t)frames + 1) * sizeof *log->ends)};
     for (uint32_t i = 1; begun && i <= frames; i++) {
         if (!read_at(recovery->log, frame, FRAME, LOG_HEADER + (int64_t)(i - 1) * FRAME)) {
             recovery->frames_lost += frames - i + 1;
@@ -178,17 +195,26 @@ static void read_log(struct page_recovery *recovery, uint32_t frames)
         if (page_number_at(frame + 8) != chain.salts[0] ||
             page_number_at(frame + 12) != chain.salts[1])
             break;
-        pages[i - first] = page_number_at(frame);
-        whole[i - first] = check_frame(&chain, frame);
-        recovery->frames_lost += !whole[i - first];
-        if (!page_number_at(frame + 4))
-            continue;
-        take_commit(recovery, pages, whole, first, i);
-        first = i + 1;
+        log->count = i;
+        log->pages[i] = page_number_at(frame);
+        log->whole[i] = check_frame(&chain, frame);
+        log->ends[i] = page_number_at(frame + 4) != 0;
+        recovery->frames_lost += !log->whole[i];
     }
     bson_free(frame);
-    bson_free(whole);
-    bson_free(pages);
+}
+
+/* Takes over the pages of each commit. */
+static void recovery_take_log(struct page_recovery *recovery, const struct log_frames *log)
+{
+    uint32_t first = 1;
+
+    for (uint32_t i = 1; i <= log->count; i++) {
+        if (!log->ends[i])
+            continue;
+        take_commit(recovery, log->pages + first, log->whole + first, first, i);
+        first = i + 1;
+    }
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -225,9 +251,27 @@ static truce_status page_recovery_check_files(const char *path, bson_error_t *er
     return TRUCE_OK;
 }
 
+/* The number of pages that a file may have had before it was cut, as a multiple of the pages of the
+ * file and its log, and at least. A larger number in the log is not used, because it could take any
+ * amount of memory. */
+#define PAGES_FACTOR 16
+#define PAGES_LEAST  (1 << 20)
+
+/* Returns the last page that the log has, or `pages` if that is larger. */
+static int64_t page_recovery_last(const struct log_frames *log, int64_t pages)
+{
+    int64_t most = pages * PAGES_FACTOR > PAGES_LEAST ? pages * PAGES_FACTOR : PAGES_LEAST;
+
+    for (uint32_t i = 1; i <= log->count; i++)
+        if (log->whole[i] && log->pages[i] > pages && log->pages[i] <= most)
+            pages = log->pages[i];
+    return pages;
+}
+
 /* Measures the file and allocates the tables for its pages. Fails with LIMIT if it is too large. */
 static truce_status page_recovery_measure(struct page_recovery *recovery, const char *path,
-                                          uint32_t frames, bson_error_t *error)
+                                          uint32_t frames, const struct log_frames *log,
+                                          bson_error_t *error)
 {
     struct stat found;
     int64_t pages;
@@ -237,10 +281,12 @@ static truce_status page_recovery_measure(struct page_recovery *recovery, const 
     if (!S_ISREG(found.st_mode))
         return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a regular file", path);
     pages = (found.st_size + PAGE_RECOVERY_PAGE_BYTES - 1) / PAGE_RECOVERY_PAGE_BYTES + frames;
+    pages = page_recovery_last(log, pages);
     if (pages > TRUCE_SALVAGE_PAGES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "\"%s\" has more than %d pages", path,
                            TRUCE_SALVAGE_PAGES_MAX);
     recovery->pages = (uint32_t)pages;
+    recovery->file_pages = (uint32_t)(found.st_size / PAGE_RECOVERY_PAGE_BYTES);
     recovery->frames = bson_malloc0(((size_t)pages + 1) * sizeof *recovery->frames);
     recovery->marks = bson_malloc0((size_t)pages + 1);
     return TRUCE_OK;
@@ -251,7 +297,8 @@ truce_status truce__page_recovery_open(const char *path, struct page_recovery *r
 {
     char *log = bson_strdup_printf("%s-wal", path);
     truce_status status = page_recovery_check_files(path, error);
-    uint32_t frames;
+    struct log_frames frames_read = {0};
+    uint32_t frames = 0;
 
     *recovery = (struct page_recovery){.file = -1, .log = -1};
     if (!status) {
@@ -264,15 +311,18 @@ truce_status truce__page_recovery_open(const char *path, struct page_recovery *r
         if ((recovery->log < 0 && errno != ENOENT) || !count_frames(recovery, &frames))
             status = truce__fail(TRUCE_IO, error, "cannot read \"%s\": %s", log, strerror(errno));
     }
+    if (!status) {
+        recovery_read_log(recovery, frames, &frames_read);
+        status = page_recovery_measure(recovery, path, frames, &frames_read, error);
+    }
     if (!status)
-        status = page_recovery_measure(recovery, path, frames, error);
+        recovery_take_log(recovery, &frames_read);
+    log_frames_release(&frames_read);
     bson_free(log);
     if (status) {
         truce__page_recovery_close(recovery);
         return status;
     }
-    if (frames)
-        read_log(recovery, frames);
     recovery->usable = PAGE_RECOVERY_PAGE_BYTES - KV_SUM_BYTES;
     return TRUCE_OK;
 }
@@ -310,7 +360,8 @@ bool truce__page_recovery_finds_store(const struct page_recovery *recovery)
     for (uint32_t page = 1; page <= recovery->pages; page++) {
         if (recovery->frames[page])
             return true;
-        if (read_at(recovery->file, bytes, sizeof bytes,
+        if (page <= recovery->file_pages &&
+            read_at(recovery->file, bytes, sizeof bytes,
                     (int64_t)(page - 1) * PAGE_RECOVERY_PAGE_BYTES) &&
             !page_recovery_is_empty(bytes) &&
             (has_right_sum(bytes, page) || (page == 1 && truce__kv_magic_show(bytes))))
@@ -337,7 +388,8 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
         }
         stale = true;
     }
-    if (!read_at(recovery->file, bytes, PAGE_RECOVERY_PAGE_BYTES,
+    if (page > recovery->file_pages ||
+        !read_at(recovery->file, bytes, PAGE_RECOVERY_PAGE_BYTES,
                  (int64_t)(page - 1) * PAGE_RECOVERY_PAGE_BYTES) ||
         page_recovery_is_empty(bytes))
         return PAGE_RECOVERY_GONE;
@@ -345,6 +397,15 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
     if (page == 1)
         (void)truce__kv_magic_show(bytes);
     return valid ? PAGE_RECOVERY_VALID : PAGE_RECOVERY_DOUBTFUL;
+}
+
+uint32_t truce__page_recovery_count(const struct page_recovery *recovery, uint32_t pages)
+{
+    uint32_t count = pages < recovery->file_pages ? pages : recovery->file_pages;
+
+    for (uint32_t page = recovery->file_pages + 1; page <= pages && page <= recovery->pages; page++)
+        count += recovery->frames[page] != 0;
+    return count;
 }
 
 bool truce__page_recovery_header(const struct page_recovery *recovery,

@@ -26,12 +26,14 @@ enum page_recovery_state {
 struct page_recovery {
     /* The descriptors of the file and of its log, or -1 for a missing log. */
     int file, log;
-    /* The number of pages in the file and the log together. */
+    /* The last page that the file or the log may have. Pages are numbered from 1. */
     uint32_t pages;
+    /* The number of whole pages in the file. */
+    uint32_t file_pages;
     /* The number of bytes of a page that SQLite uses. */
     uint32_t usable;
     /* frames[page]: the number of the page's last committed frame, from 1, or 0 if the log has
-     * none. Pages are numbered from 1. */
+     * none. */
     uint32_t *frames;
     /* marks[page]: a combination of PAGE_RECOVERY_USED and the other marks. */
     uint8_t *marks;
@@ -69,6 +71,9 @@ struct page_recovery_header {
 /* Reads the header, which is in page 1. Returns false if the page is damaged. */
 bool truce__page_recovery_header(const struct page_recovery *recovery,
                                  struct page_recovery_header *header);
+
+/* Returns how many of the first `pages` pages the file or its log has. */
+uint32_t truce__page_recovery_count(const struct page_recovery *recovery, uint32_t pages);
 
 /* Reads the best version of a page: from the log, otherwise from the file. Returns its state.
  * Numbers of pages begin at 1. */
