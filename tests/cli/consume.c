@@ -22,6 +22,8 @@ TEST(a_dry_run_creates_no_store)
     fresh_store();
     EXPECT(CONSUME("--into", "queue:mail", "--replay", "--dry-run"), 0, "", NULL);
     CHECK_INT(access(store, F_OK), !=, 0);
+    EXPECT(CONSUME("--into", "queue:mail", "--replay", "--dry-run", "--store", "memory:"), 0, "",
+           NULL);
     EXPECT(CONSUME("--into", "set:students.classes", "--replay", "--dry-run"), 1, "",
            "the set \"students.classes\" is not defined");
     CHECK_INT(access(store, F_OK), !=, 0);

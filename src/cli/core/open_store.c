@@ -280,7 +280,7 @@ int cli_store_open(struct cli *cli, enum cli_store_use wanted, truce_store **sto
                          stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT;
     if (cli->creates_store && use == CLI_STORE_WRITE)
         code = open_rehearse(cli, store, &done);
-    else if (cli->creates_store && use == CLI_STORE_DRY_RUN)
+    else if (use == CLI_STORE_DRY_RUN && (cli->creates_store || !strcmp(cli->uri, "memory:")))
         code = open_in_memory(cli, store);
     if (done || code || *store)
         return code;
