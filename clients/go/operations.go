@@ -926,8 +926,10 @@ type EnqueueOptions struct {
 	// the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones;
 	// absent: "live": "live", "kept", "unclaimed"
 	UniqueScope string `truce:"uniqueScope"`
-	// the effect of a conflict: nothing is added, the job gets the new payload or the new time, or
-	// the call fails; absent: "ignore": "ignore", "replace", "reschedule", "refuse"
+	// the effect of a conflict, if the job does not run yet: it stays as it is; it gets the
+	// payload, the time, and all options of the new one, and keeps its lane; it gets only the new
+	// time, which must be given; or the call fails; absent: "ignore": "ignore", "replace",
+	// "reschedule", "refuse"
 	OnConflict string `truce:"onConflict"`
 	// the ids of the jobs that must end before it (a slice)
 	After any `truce:"after"`

@@ -130,9 +130,11 @@ typedef enum truce_unique_scope {
 typedef enum truce_conflict_policy {
     /* The existing job stays unchanged. */
     TRUCE_ON_CONFLICT_IGNORE = 0,
-    /* The existing job gets the new payload, priority, metadata, tags, and time. */
+    /* The existing job gets everything of the new one, except the id and, if the new job has no
+     * lane, the lane. A new job of another lane is TRUCE_INVALID, because the existing one has its
+     * position in its lane. So is a new job with `after`, `batch`, or `open`. */
     TRUCE_ON_CONFLICT_REPLACE,
-    /* The existing job gets the new time. */
+    /* The existing job gets the new time, and nothing else. */
     TRUCE_ON_CONFLICT_RESCHEDULE,
     /* The call fails with TRUCE_DUPLICATE. */
     TRUCE_ON_CONFLICT_REFUSE,

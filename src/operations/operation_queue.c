@@ -267,8 +267,9 @@ static const struct operation_field enqueue_fields[] = {
      "absent: \"live\"",
      .words = scopes},
     {GIVEN(enqueue_given, onConflict, FIELD_TEXT),
-     "the effect of a conflict: nothing is added, the job gets the new payload or the new time, or "
-     "the call fails; absent: \"ignore\"",
+     "the effect of a conflict, if the job does not run yet: it stays as it is; it gets the "
+     "payload, the time, and all options of the new one, and keeps its lane; it gets only the new "
+     "time, which must be given; or the call fails; absent: \"ignore\"",
      .words = policies},
     {GIVEN(enqueue_given, after, FIELD_ARRAY), "the ids of the jobs that must end before it",
      .each = FIELD_OID},
@@ -338,6 +339,11 @@ static truce_status queue_read_job(struct operation_call *call, const struct enq
                                given->uniqueScope  ? "uniqueScope"
                                : given->onConflict ? "onConflict"
                                                    : "uniquePeriodMS");
+    if (!status && given->onConflict && !strcmp(given->onConflict, "reschedule") &&
+        !truce__operation_given(call, "delayMS") && !truce__operation_given(call, "runAtMS"))
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'onConflict' \"reschedule\" needs the new time: give 'delayMS' (0: "
+                               "now) or 'runAtMS'");
     if (status)
         return status;
     options->unique = given->unique;

@@ -276,6 +276,108 @@ TEST(an_expired_dead_letter_is_discarded_before_it_is_removed)
     rig_everywhere(waited_for);
 }
 
+/* ---- replacing ---- */
+
+static truce_status add_with(truce_queue *queue, const truce_job_options *options,
+                             bson_error_t *error)
+{
+    bson_t *payload = test_bson("{'n': 1}");
+    truce_status status = truce_queue_add(queue, NULL, payload, options, NULL, error);
+
+    bson_destroy(payload);
+    return status;
+}
+
+/* A replacement gives the job all of its options. An option that it lacks has its default again. */
+static void replaced(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options options = {.unique = "k",
+                                 .name = "first",
+                                 .keep_dead_ms = 9,
+                                 .on_conflict = TRUCE_ON_CONFLICT_REPLACE};
+    bson_error_t error;
+
+    CHECK_OK(add_with(queue, &options, &error), error);
+    options.name = "second";
+    options.attempts_max = 3;
+    options.timeout_ms = 777;
+    options.keep_ms = 5;
+    options.keep_dead_ms = 0;
+    CHECK_OK(add_with(queue, &options, &error), error);
+    CHECK_INT(count_json(store, "truce_queue",
+                         "{'name': 'second', 'attempts_max': 3, 'timeout_ms': 777, 'keep_ms': 5, "
+                         "'keep': {'$exists': false}}"),
+              ==, 1);
+    options.name = NULL;
+    options.timeout_ms = 0;
+    options.keep_dead_ms = 9;
+    CHECK_OK(add_with(queue, &options, &error), error);
+    CHECK_INT(count_json(store, "truce_queue",
+                         "{'name': {'$exists': false}, 'timeout_ms': {'$exists': false}, "
+                         "'keep.dead': 9}"),
+              ==, 1);
+    /* The job is in no lane. */
+    options.lane = "ada";
+    CHECK_STATUS(TRUCE_INVALID, add_with(queue, &options, &error), error);
+    CHECK(strstr(error.message, "is in no lane: a replaced job keeps its lane") != NULL);
+    CHECK_INT(count_json(store, "truce_queue", "{}"), ==, 1);
+    truce_queue_free(queue);
+}
+
+TEST(replaces_all_options_of_a_job)
+{
+    rig_everywhere(replaced);
+}
+
+/* A replacement stays in the lane of the job, and sets the width of the lane. */
+static void replaced_in_a_lane(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options options = {
+        .unique = "k", .lane = "ada", .on_conflict = TRUCE_ON_CONFLICT_REPLACE};
+    bson_error_t error;
+
+    CHECK_OK(add_with(queue, &options, &error), error);
+    options.lane_width = 4;
+    CHECK_OK(add_with(queue, &options, &error), error);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{'width': 4}"), ==, 1);
+    CHECK_INT(count_json(store, "truce_queue", "{'lane.width': 4}"), ==, 1);
+    options.lane = "bob";
+    CHECK_STATUS(TRUCE_INVALID, add_with(queue, &options, &error), error);
+    CHECK(strstr(error.message, "is in the lane \"ada\": a replaced job keeps its lane") != NULL);
+    options.lane = NULL;
+    options.lane_width = 0;
+    CHECK_OK(add_with(queue, &options, &error), error);
+    CHECK_INT(count_json(store, "truce_queue", "{'lane.name': 'ada', 'lane.width': 4}"), ==, 1);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{'width': 4}"), ==, 1);
+    truce_queue_free(queue);
+}
+
+TEST(replaces_a_job_within_its_lane)
+{
+    rig_everywhere(replaced_in_a_lane);
+}
+
+TEST(refuses_a_replacement_that_waits_for_jobs)
+{
+    const bson_oid_t id = {{1}};
+    const truce_job_options bad[] = {
+        {.unique = "k", .on_conflict = TRUCE_ON_CONFLICT_REPLACE, .open = true},
+        {.unique = "k", .on_conflict = TRUCE_ON_CONFLICT_REPLACE, .batch = &id},
+        {.unique = "k", .on_conflict = TRUCE_ON_CONFLICT_REPLACE, .after = &id, .after_count = 1}};
+    truce_store *store = server_or_memory();
+    truce_queue *queue = rig_queue(store, NULL, "mail");
+    bson_error_t error;
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(TRUCE_INVALID, add_with(queue, &bad[i], &error), error);
+        CHECK(strstr(error.message, "a job that replaces another one cannot wait") != NULL);
+    }
+    truce_queue_free(queue);
+    truce_store_close(store);
+}
+
 /* ---- bad input ---- */
 
 TEST(refuses_options_of_a_key_without_one)

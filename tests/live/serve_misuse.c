@@ -183,6 +183,13 @@ TEST(refuses_options_that_an_action_of_a_queue_does_not_use)
                 "'after' is not allowed with 'id', which finds one job"),
         REFUSED("{truceEnqueue: 'q', payload: {}, onConflict: 'ignore'}", 72,
                 "'onConflict' needs a key: give 'unique' or 'uniquePayload'"),
+        REFUSED("{truceEnqueue: 'q', payload: {}, unique: 'k', onConflict: 'reschedule'}", 72,
+                "'onConflict' \\\"reschedule\\\" needs the new time: give 'delayMS' (0: now) or "
+                "'runAtMS'"),
+        {"{truceEnqueue: 'q', payload: {}, unique: 'k', onConflict: 'reschedule', delayMS: 0}", 0,
+         "added", "\"new\""},
+        {"{truceEnqueue: 'q', payload: {}, unique: 'k', onConflict: 'reschedule', delayMS: 0}", 0,
+         "added", "\"rescheduled\""},
         REFUSED("{truceEnqueue: 'q', payload: {}, uniqueScope: 'live'}", 72,
                 "'uniqueScope' needs a key: give 'unique' or 'uniquePayload'"),
         {"{truceEnqueue: 'q', payload: {}, uniquePeriodMS: 1000}", 72},

@@ -399,8 +399,9 @@ export interface EnqueueOptions {
    */
   uniqueScope?: "live" | "kept" | "unclaimed";
   /**
-   * the effect of a conflict: nothing is added, the job gets the new payload or the new time, or
-   * the call fails; absent: "ignore"
+   * the effect of a conflict, if the job does not run yet: it stays as it is; it gets the payload,
+   * the time, and all options of the new one, and keeps its lane; it gets only the new time, which
+   * must be given; or the call fails; absent: "ignore"
    */
   onConflict?: "ignore" | "replace" | "reschedule" | "refuse";
   /** the ids of the jobs that must end before it */

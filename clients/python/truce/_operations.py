@@ -283,8 +283,9 @@ class CommitOperations(Runs[R]):
             864000000000)
         unique_scope: the jobs that conflict: live ones, also ended ones that are kept, or only
             unclaimed ones; absent: "live"
-        on_conflict: the effect of a conflict: nothing is added, the job gets the new payload or the
-            new time, or the call fails; absent: "ignore"
+        on_conflict: the effect of a conflict, if the job does not run yet: it stays as it is; it
+            gets the payload, the time, and all options of the new one, and keeps its lane; it gets
+            only the new time, which must be given; or the call fails; absent: "ignore"
         after: the ids of the jobs that must end before it
         open: the job closes a batch: it waits for the jobs of the batch, and for the action "close"
             of truceQueue

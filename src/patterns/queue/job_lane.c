@@ -235,6 +235,23 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue,
     return status;
 }
 
+truce_status truce__lane_adjust(truce_commit *commit, const char *queue,
+                                const struct job_lane *given, bson_error_t *error)
+{
+    struct lane lane;
+    truce_status status = lane_read(&lane, commit, queue, given->name, error);
+    bool other = lane.width != given->width || lane.rate.rate != given->rate ||
+                 lane.rate.per_ms != given->per_ms;
+
+    lane.width = given->width;
+    lane.rate.rate = given->rate;
+    lane.rate.per_ms = given->per_ms;
+    if (!status && lane.stored && other)
+        status = lane_write(&lane, error);
+    bson_destroy(&lane.id_document);
+    return status;
+}
+
 /* ---- leaving --------------------------------------------------------------------------------- */
 
 /* Releases a job from the lane if it still waits. */

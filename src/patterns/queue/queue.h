@@ -317,6 +317,10 @@ truce_status truce__job_transition(truce_commit *commit, const bson_t *job, cons
 truce_status truce__lane_enter(truce_commit *commit, const char *queue,
                                const struct job_lane *given, const bson_oid_t *job, bool *waits,
                                int64_t *begin_ms, bson_error_t *error);
+/* Sets the width and the rate of the lane of a job that is replaced, in the commit that replaces
+ * it. */
+truce_status truce__lane_adjust(truce_commit *commit, const char *queue,
+                                const struct job_lane *given, bson_error_t *error);
 /* Removes an ending job from its lane, in the commit of the end. */
 truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
                                bson_error_t *error);

@@ -337,6 +337,11 @@ static truce_status job_check_after(const truce_job_options *options, bson_error
     if (options->batch && options->after_count)
         return truce__fail(TRUCE_INVALID, error,
                            "a job of a batch cannot wait for others: add the jobs as a workflow");
+    if (options->on_conflict == TRUCE_ON_CONFLICT_REPLACE &&
+        (options->batch || options->after_count || options->open))
+        return truce__fail(TRUCE_INVALID, error,
+                           "a job that replaces another one cannot wait for jobs, and cannot join "
+                           "or close a batch: the replaced job keeps the jobs that it waits for");
     return TRUCE_OK;
 }
 
@@ -392,17 +397,6 @@ static int64_t job_start_ms(const truce_job_options *options, int64_t now_ms)
     return options->run_at_ms ? options->run_at_ms : truce__date_after(now_ms, options->delay_ms);
 }
 
-/* Appends the fields that a replacement of the job replaces. */
-static void job_append_content(bson_t *job, const bson_t *payload, const truce_job_options *options)
-{
-    BSON_APPEND_INT32(job, "priority", options->priority);
-    truce__names_append(job, "payload", payload);
-    if (options->metadata)
-        truce__names_append(job, "metadata", options->metadata);
-    if (options->tags)
-        BSON_APPEND_ARRAY(job, "tags", options->tags);
-}
-
 static int64_t value_or_default(int64_t given, int64_t otherwise)
 {
     return given ? given : otherwise;
@@ -434,16 +428,20 @@ static void job_append_keep(const truce_queue *queue, const truce_job_options *o
     bson_destroy(&keep);
 }
 
-/* Appends what a job and the template of a cron line have in common. */
-static void job_append_template(const truce_queue *queue, const bson_t *payload,
-                                const truce_job_options *options, bson_t *job)
+/* Appends the fields that a replacement of the job replaces. */
+static void job_append_content(const truce_queue *queue, const bson_t *payload,
+                               const truce_job_options *options, bson_t *job)
 {
     bson_t lane;
 
-    BSON_APPEND_UTF8(job, "queue", queue->name);
     if (options->name)
         BSON_APPEND_UTF8(job, "name", options->name);
-    job_append_content(job, payload, options);
+    BSON_APPEND_INT32(job, "priority", options->priority);
+    truce__names_append(job, "payload", payload);
+    if (options->metadata)
+        truce__names_append(job, "metadata", options->metadata);
+    if (options->tags)
+        BSON_APPEND_ARRAY(job, "tags", options->tags);
     BSON_APPEND_INT32(
         job, "attempts_max",
         (int32_t)(options->attempts_max ? options->attempts_max : queue->attempts_max));
@@ -460,6 +458,14 @@ static void job_append_template(const truce_queue *queue, const bson_t *payload,
         }
         bson_append_document_end(job, &lane);
     }
+}
+
+/* Appends what a job and the template of a cron line have in common. */
+static void job_append_template(const truce_queue *queue, const bson_t *payload,
+                                const truce_job_options *options, bson_t *job)
+{
+    BSON_APPEND_UTF8(job, "queue", queue->name);
+    job_append_content(queue, payload, options, job);
 }
 
 /* Appends the first fields of every job, apart from its template and its state. */
@@ -559,8 +565,12 @@ struct adding {
     int64_t now_ms;
 };
 
+/* The fields that a replacement removes if the new job lacks them. The lane is not one of them. */
+static const char *const optional_fields[] = {"name",       "metadata", "tags",
+                                              "timeout_ms", "keep",     NULL};
+
 /* Makes the update of a live job that has the unique key: its time and, if the policy is REPLACE,
- * its content and priority. */
+ * its content. */
 static void job_make_replacement(const struct adding *adding, const bson_t *old, bson_t *update)
 {
     const truce_job_options *options = adding->options;
@@ -568,29 +578,53 @@ static void job_make_replacement(const struct adding *adding, const bson_t *old,
     int32_t priority = all ? options->priority : (int32_t)truce__field_number(old, "priority");
     int64_t at_ms = job_start_ms(options, adding->now_ms), current_ms;
     struct job_lane lane;
-    bson_t set, unset;
+    bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
 
     if (truce__job_lane(old, &lane) && lane.rate &&
         truce__job_date(old, "undone.at", &current_ms) && current_ms > at_ms)
         at_ms = current_ms; /* The rate of the lane has delayed the job until then. */
 
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    if (all)
-        job_append_content(&set, adding->payload, options);
+    if (all) {
+        job_append_content(adding->queue, adding->payload, options, &set);
+        for (const char *const *name = optional_fields; *name; name++)
+            if (!bson_has_field(&set, *name))
+                BSON_APPEND_UTF8(&unset, *name, "");
+    }
     if (truce__job_is_held(old)) /* The job stays held, in its lane or blocked. */
         truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms,
                                adding->now_ms);
     else
         truce__job_append_queued(&set, adding->queue->name, priority, at_ms, adding->now_ms);
-    bson_append_document_end(update, &set);
-    if (!all || (options->metadata && options->tags))
-        return;
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
-    if (!options->metadata)
-        BSON_APPEND_UTF8(&unset, "metadata", "");
-    if (!options->tags)
-        BSON_APPEND_UTF8(&unset, "tags", "");
-    bson_append_document_end(update, &unset);
+    BSON_APPEND_DOCUMENT(update, "$set", &set);
+    if (!bson_empty(&unset))
+        BSON_APPEND_DOCUMENT(update, "$unset", &unset);
+    bson_destroy(&set);
+    bson_destroy(&unset);
+}
+
+/* Fails with INVALID if the replacement has another lane than the existing job: the job has its
+ * position in its lane. Otherwise, the lane gets the width and the rate of the replacement. */
+static truce_status job_replace_lane(const struct adding *adding, truce_commit *commit,
+                                     const bson_t *old, bson_error_t *error)
+{
+    const truce_job_options *options = adding->options;
+    const struct job_lane wanted = {.name = options->lane,
+                                    .width = options->lane_width ? options->lane_width : 1,
+                                    .rate = options->lane_rate,
+                                    .per_ms = options->lane_per_ms};
+    struct job_lane current = {0};
+    char id[25];
+
+    if (options->on_conflict != TRUCE_ON_CONFLICT_REPLACE || !options->lane)
+        return TRUCE_OK;
+    if (truce__job_lane(old, &current) && !strcmp(current.name, options->lane))
+        return truce__lane_adjust(commit, adding->queue->name, &wanted, error);
+    bson_oid_to_string(&adding->added->id, id);
+    return truce__fail(TRUCE_INVALID, error,
+                       "the replacement is for the lane \"%.60s\", and job %s with the key "
+                       "\"%.60s\" is in %s%.60s%s: a replaced job keeps its lane",
+                       options->lane, id, adding->key, current.name ? "the lane \"" : "no lane",
+                       current.name ? current.name : "", current.name ? "\"" : "");
 }
 
 /* Applies the conflict policy to the existing job of the key. */
@@ -614,7 +648,9 @@ static truce_status job_resolve_conflict(const struct adding *adding, truce_comm
         bson_value_t id = truce_id_oid(&adding->added->id);
 
         job_make_replacement(adding, old, &update);
-        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+        status = job_replace_lane(adding, commit, old, error);
+        if (!status)
+            status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
         adding->added->added = on_conflict == TRUCE_ON_CONFLICT_REPLACE ? TRUCE_ADDED_REPLACED
                                                                         : TRUCE_ADDED_RESCHEDULED;
     }
