@@ -539,10 +539,19 @@ TEST(refuses_an_invalid_fail_point_and_changes_nothing)
         {"'alwaysOn'", "'failCommands': [], 'blockTimeMS': -1", 2},
         {"'alwaysOn'", "'failCommands': [], 'blockConnection': true, 'blockTimeMS': 600001", 2},
         {"'alwaysOn'", "'failCommands': [], 'threadName': 'x'", 40415},
+        {"'alwaysOn'", "'failCommands': [], 'errorCode': 6", 2},
+        {"'alwaysOn'", "'failCommands': ['find', 7], 'errorCode': 6", 14},
+        {"'alwaysOn'", "'failCommands': ['find', {}], 'errorCode': 6", 14},
+        {"'alwaysOn'", "'failCommands': ['find']", 2},
+        {"'alwaysOn'", "'failCommands': ['find'], 'closeConnection': false, 'errorCode': 0", 2},
+        {"'alwaysOn'", "'failCommands': ['truceEnqeue'], 'errorCode': 6", 2},
+        {"'alwaysOn'", "'failCommands': ['truceUnheardOf'], 'errorCode': 6", 2},
+        {"'alwaysOn'", "'failCommands': ['Insert'], 'errorCode': 6", 2},
+        {"'alwaysOn'", "'failCommands': ['agregate'], 'errorCode': 6", 2},
     };
 
     begin(true);
-    set("'alwaysOn'", "'failCommands': ['find', 7, {}], 'errorCode': 6");
+    set("'alwaysOn'", "'failCommands': ['find', 'mapReduce'], 'errorCode': 6");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_code(command_of(wrong[i].mode, wrong[i].data), wrong[i].code);
     expect_code("{'configureFailPoint': 'other', 'mode': 'off', '$db': 'admin'}", 266);

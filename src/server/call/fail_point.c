@@ -6,11 +6,13 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "bson/value.h"
 #include "operations/operation.h"
 #include "server/command/handlers.h"
 
-#define SLICE_MS 5 /* The interval at which a wait checks whether it must end. */
+#define TWO_EDITS 8 /* The maximum rank of a word with two edits (base/nearest_word.c). */
+#define SLICE_MS  5 /* The interval at which a wait checks whether it must end. */
 
 /* The options of failCommand. */
 struct fail_data {
@@ -309,6 +311,46 @@ static truce_status read_mode(const bson_value_t *given, struct order *made, bso
                              : truce__type_name((uint8_t)given->value_type));
 }
 
+/* Refuses a name that is nearly that of a command, because the fail point would never fire. Other
+ * unknown names are commands of MongoDB that this server lacks, which tests for both may have. */
+static truce_status point_check_command(struct call *call, const char *name, bson_error_t *error)
+{
+    const struct command_table *table = call->server->commands;
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    if (table->find(name))
+        return TRUCE_OK;
+    for (const struct command *at = table->commands; at->name; at++)
+        truce__nearest_word_offer(&nearest, at->name);
+    truce__operation_nearest(&nearest);
+    if ((!nearest.best || nearest.distance > TWO_EDITS) && strncmp(name, "truce", 5) != 0)
+        return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         "data.failCommands has \"%.80s\": no such command%s", name,
+                         truce__nearest_word_hint(&nearest, hint));
+}
+
+/* Checks which commands fail, and that the data have a failure. */
+static truce_status point_check_failure(struct call *call, const struct fail_data *data,
+                                        bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    for (bool more = bson_iter_init(&at, data->commands) && bson_iter_next(&at); more && !status;
+         more = bson_iter_next(&at))
+        status = BSON_ITER_HOLDS_UTF8(&at)
+                     ? point_check_command(call, bson_iter_utf8(&at, NULL), error)
+                     : truce__element_wrong_type("failCommands", &at, "a string", error);
+    if (!status && !data->code && !data->closes && !data->blocks && !data->concern && !data->labels)
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "the data have no failure: give errorCode, closeConnection, "
+                               "blockConnection with blockTimeMS, writeConcernError, or "
+                               "errorLabels");
+    return status;
+}
+
 /* Checks the data of a fail point. */
 static truce_status check_data(struct call *call, const struct order *made, bson_error_t *error)
 {
@@ -317,10 +359,11 @@ static truce_status check_data(struct call *call, const struct order *made, bson
 
     if (status)
         return status;
-    if (made->mode && !data.commands)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "data.failCommands is missing: expected an array of command names, "
-                             "for example [\"insert\"]");
+    if (made->mode && (!data.commands || bson_empty(data.commands)))
+        return truce__refuse(
+            CODE_BAD_VALUE, error,
+            "data.failCommands is missing or empty: expected an array of command names, "
+            "for example [\"insert\"]");
     if (data.code < 0 || data.code > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "errorCode must be a number from 0 to %d, not %lld", INT32_MAX,
@@ -331,7 +374,7 @@ static truce_status check_data(struct call *call, const struct order *made, bson
             CODE_BAD_VALUE, error,
             "with blockConnection, blockTimeMS must be a number from 1 to %d, not %lld",
             TRUCE_SERVER_BLOCK_MS_MAX, (long long)data.block_ms);
-    return TRUCE_OK;
+    return made->mode ? point_check_failure(call, &data, error) : TRUCE_OK;
 }
 
 static truce_status point_check_code(struct call *call, const struct order *made,
