@@ -393,7 +393,7 @@ TRUCE_EXPORT void truce_job_result(truce_job *job, const bson_t *result);
 
 /* Runs `function` like truce_transact and ends the job as done in the same commit: both or neither.
  * On a conflict, the function runs again. If this commit turns out to have taken effect before, the
- * call returns TRUCE_OK. `options` may be NULL. A mechanism, lease, or deadline of 0 means that of
+ * call returns TRUCE_OK and sets *options->earlier. `options` may be NULL. A mechanism, lease, or deadline of 0 means that of
  * the queue. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_commit(truce_job *job,
                                                           truce_commit_function *function,

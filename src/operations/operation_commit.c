@@ -241,7 +241,8 @@ static const struct operation_row commit_operation = {
              "the smallest unit, or a string (\"12.50\"). A post cannot be in a transaction",
     .answer = "`earlier`: true if the commit happened before under the same key, and then "
               "`result`: the value of `leave`; `inserted`: the _ids of inserts without one; "
-              "`results`: for each operation {change: N, ...} with its reply. After an error, "
+              "`results`: for each operation {change: N, ...} with its reply. A repetition has no "
+              "`results`. After an error, "
               "nothing is changed. 125 (not found): a document is missing. 20 (refused): a "
               "document does not match its `if`. 112 (conflict): a value is not OLD. 11000 "
               "(duplicate): a document or a unique key exists, or the key was used for other "

@@ -6,6 +6,8 @@
  * caller has disconnected, so that few jobs are claimed for a caller that has disconnected. Such a
  * job becomes ready again when its lease ends.
  */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/field.h"
 #include "operations/operation_queue.h"
@@ -156,6 +158,8 @@ struct job_given {
 struct held_job {
     struct handle *handle;
     truce_job *job;
+    /* This claim had ended the job as done before the call. */
+    bool done;
 };
 
 static void free_job(void *job)
@@ -197,10 +201,12 @@ static truce_status operation_job_take_job(struct operation_call *call,
 {
     int64_t lease_ms = 0;
     bson_t document, lease;
+    bson_oid_t token;
     const char *name;
     truce_status status = truce__operation_queue(call, NULL, 0, &held->handle, error);
 
     held->job = NULL;
+    held->done = false;
     if (status)
         return status;
     status = truce_queue_get(held->handle->thing, call->commit, given->id, &document, error);
@@ -211,8 +217,11 @@ static truce_status operation_job_take_job(struct operation_call *call,
         truce__operation_return(call, held->handle);
         status = truce__operation_queue(call, NULL, lease_ms, &held->handle, error);
     }
-    if (!status)
+    if (!status) {
         held->job = truce__job_new(held->handle->thing, &document, given->token);
+        held->done = !strcmp(truce__job_state(&document), "done") &&
+                     truce__job_token(&document, &token) && bson_oid_equal(&token, given->token);
+    }
     bson_destroy(&document);
     if (status == TRUCE_NOT_FOUND && !truce__operation_text(call, &name, error))
         status = job_fail_absent(call, given->id, name, error);
@@ -288,10 +297,11 @@ static truce_status run_done(struct operation_call *call, const void *arg, bson_
     struct held_job held;
     truce_status status = operation_job_take_job(call, &given->job, &held, error);
 
-    (void)reply;
     if (status)
         return status;
     status = truce_job_done(held.job, call->commit, given->result, error);
+    if (!status && held.done)
+        BSON_APPEND_BOOL(reply, "earlier", true);
     release_job(call, &held);
     return status;
 }
@@ -300,7 +310,8 @@ static const struct operation_row done_operation = {
     OPERATION("truceDone", ROLE_WRITE, "ends a job as done"),
     .target = "queue",
     .value = "the queue",
-    .answer = "nothing more. " LOST,
+    .answer = "`earlier`, only as true: this claim has ended the job before, and its first result "
+              "stays. " LOST,
     .fields = done_fields,
     .size = sizeof(struct end_given),
     .run = run_done,
@@ -436,7 +447,8 @@ static truce_status run_job_commit(struct operation_call *call, const void *arg,
                                    bson_error_t *error)
 {
     const struct end_given *given = arg;
-    const truce_commit_options options = {.deadline_ms = call->deadline_ms};
+    bool earlier = false;
+    const truce_commit_options options = {.deadline_ms = call->deadline_ms, .earlier = &earlier};
     struct operation_changes list;
     struct held_job held;
     truce_status status = truce__operation_changes_begin(&list, call, given->changes, error);
@@ -449,6 +461,8 @@ static truce_status run_job_commit(struct operation_call *call, const void *arg,
         release_job(call, &held);
     }
     if (!status)
+        BSON_APPEND_BOOL(reply, "earlier", earlier);
+    if (!status && !earlier)
         truce__operation_changes_append(&list, reply);
     truce__operation_changes_release(&list);
     return status;
@@ -460,8 +474,10 @@ static const struct operation_row job_commit_operation = {
     .target = "queue",
     .value = "the queue",
     .answer =
-        "`results`: for each operation among the changes {change: N, ...} with its reply. The "
-        "errors are those of truceCommit; nothing is changed then. " LOST,
+        "`earlier`: true if this claim has made its commit before, and nothing was changed now, "
+        "whatever the changes are. `results`: for each operation among the changes {change: N, "
+        "...} with its reply; a repetition has none. The errors are those of truceCommit; nothing "
+        "is changed then. " LOST,
     .fields = job_commit_fields,
     .size = sizeof(struct end_given),
     .run = run_job_commit,

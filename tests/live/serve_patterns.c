@@ -953,9 +953,10 @@ TEST(the_effects_of_a_worker_that_lost_its_job_are_refused)
     end();
 }
 
-/* Claims a job of `queue`, and sends two commands under the claim. */
-static void send_both(int end_, const char *queue, const char *first, const char *second, int code,
-                      const char *text)
+/* Claims a job of `queue`, and sends two commands under the claim. `path` is that of a value in the
+ * second reply. */
+static void send_both_at(int end_, const char *queue, const char *first, const char *second,
+                         int code, const char *path, const char *text)
 {
     char *claim = bson_strdup_printf("{truceClaim: '%s', leaseMS: 60000}", queue);
     bson_t *reply = send_typed(end_, claim);
@@ -964,13 +965,53 @@ static void send_both(int end_, const char *queue, const char *first, const char
     char *two = bson_strdup_printf(second, queue, id ? id : "1", token ? token : "1");
 
     take_step(end_, &(struct step){one, 0, "status", "\"ok\""});
-    take_step(end_, &(struct step){two, code, "status", text});
+    take_step(end_, &(struct step){two, code, path, text});
     bson_free(two);
     bson_free(one);
     bson_free(id);
     bson_free(token);
     bson_destroy(reply);
     bson_free(claim);
+}
+
+static void send_both(int end_, const char *queue, const char *first, const char *second, int code,
+                      const char *text)
+{
+    send_both_at(end_, queue, first, second, code, "status", text);
+}
+
+/* A repetition of the end of a job, as after a lost reply, has no effect, and says so. */
+TEST(says_that_a_claim_has_ended_its_job_before)
+{
+    static const struct step before[] = {
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}]}", 0},
+        {"{truceEnqueue: 'one', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'two', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'three', payload: {n: 1}}", 0},
+    };
+    static const struct step after[] = {
+        {"{truceJobs: 'one'}", 0, "jobs.0.result.sent", "1"},
+        {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "11"},
+        {"{truceSequence: 'bills'}", 0, "last", "2"},
+    };
+    static const char once[] =
+        HELD("truceJobCommit", ", changes: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}, "
+                               "{truceSequence: 'bills', take: 1}]");
+    static const char again[] =
+        HELD("truceJobCommit", ", changes: [{update: 'accounts', id: 'a', with: {$inc: {n: 5}}}, "
+                               "{truceSequence: 'bills', take: 1}]");
+    int end_;
+
+    begin();
+    TELL(before);
+    end_ = dial();
+    send_both_at(end_, "one", HELD("truceDone", ", result: {sent: 1}"),
+                 HELD("truceDone", ", result: {sent: 2}"), 0, "earlier", "true");
+    send_both_at(end_, "two", once, again, 0, "earlier", "true");
+    send_both_at(end_, "three", once, again, 0, "results", NULL);
+    TELL(after);
+    close(end_);
+    end();
 }
 
 TEST(a_commit_of_a_job_that_was_ended_otherwise_did_not_happen)

@@ -531,7 +531,7 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
     RETURN_IF_NULL(function, error);
     struct working working = {job, function, arg};
     truce_commit_options own = options ? *options : (truce_commit_options){0};
-    truce_status status;
+    truce_status status, first;
 
     if (own.mechanism == TRUCE_MECHANISM_AUTO)
         own.mechanism = job->queue->mechanism;
@@ -544,9 +544,11 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
             TRUCE_INVALID, error,
             "the commit of a job cannot have a key: the job itself ensures that the commit takes "
             "effect once");
-    status = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
+    status = first = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
     /* If truce_job_done has ended the job, the effects are missing, so the call must fail. */
     status = job_settle(job, true, status);
+    if (own.earlier)
+        *own.earlier = first && !status;
     if (!status)
         truce__job_ended(job, JOB_DONE);
     return status;
