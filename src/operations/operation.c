@@ -383,6 +383,21 @@ static void operation_name_empty_database(const struct operation_call *call, bso
     bson_destroy(&collections);
 }
 
+/* Refuses writes of patterns to the databases of MongoDB's own data. A client with another
+ * authentication database than its own writes to admin by mistake. */
+static truce_status operation_check_database(const struct operation_call *call, bson_error_t *error)
+{
+    static const char *const systems[] = {"admin", "config", "local", NULL};
+
+    if (call->row->role != ROLE_WRITE || truce__operation_choice(call->database, systems) < 0 ||
+        !strcmp(call->database, call->own_database))
+        return TRUCE_OK;
+    return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                         "%s cannot write to \"%s\", the database of the server's own data: name "
+                         "a database of your program, for example in the path of the URI",
+                         call->row->name, call->database);
+}
+
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error)
 {
     const struct operation_row *row = call->row;
@@ -392,6 +407,8 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
 
     error->message[0] = '\0';
     status = operation_check_target(call, error);
+    if (!status)
+        status = operation_check_database(call, error);
     if (!status)
         status = operation_read_request(call, &given, error);
     if (!status) {

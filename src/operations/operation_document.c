@@ -242,8 +242,9 @@ static const struct operation_field revision_fields[] = {
      "saves the document, merged with other saves since"},
     {GIVEN(revision_given, remove, FIELD_VALUE), "removes the document with this _id"},
     {GIVEN(revision_given, version, FIELD_NUMBER),
-     "the number that was read, 0 if the document had none; absent: the document is new", -1,
-     INT64_MAX},
+     "the number that was read, 0 if the document had none; absent or -1: the document is new. A "
+     "number within the document is ignored",
+     -1, INT64_MAX},
     {GIVEN(revision_given, base, FIELD_DOCUMENT),
      "the document that was read, with its `version`; absent: only the number is compared"},
     REVISION_VERSION_FIELD,
@@ -268,8 +269,9 @@ static truce_status revision_check(const struct operation_call *call,
             "give exactly one of 'get', 'save', 'merge', and 'remove': the request has %d", verbs);
     for (const char *const *field = writing; given->get && *field; field++)
         if (truce__operation_given(call, *field))
-            return truce__refuse(CODE_INVALID_OPTIONS, error, "'%s' is not allowed with 'get'",
-                                 *field);
+            return truce__refuse(
+                CODE_INVALID_OPTIONS, error, "'%s' is not allowed with 'get'%s", *field,
+                strcmp(*field, "version") ? "" : ": truceRevisionLog returns a stored version");
     if (!given->merge && (given->named.rules || given->named.strict || given->named.inbox))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'%s' is allowed only with 'merge': '%s' does not merge",

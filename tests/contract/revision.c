@@ -413,6 +413,10 @@ static void patches(truce_store *store)
                 TRUCE_INVALID, NULL);
     check_patch(revision, 4, false, TRUCE_PATCH_MERGE, "{'p': {'_id': 2}}", TRUCE_INVALID, NULL);
     check_patch(revision, 4, false, TRUCE_PATCH_OPERATORS, "{'p': {'x': 2}}", TRUCE_INVALID, NULL);
+    check_patch(revision, 4, false, TRUCE_PATCH_OPERATORS, "{'p': {'$set': {'version': 70}}}",
+                TRUCE_INVALID, NULL);
+    check_patch(revision, 0, true, TRUCE_PATCH_MERGE, "{'p': {'version': 'x'}}", TRUCE_INVALID,
+                NULL);
     check_now(revision, "{'_id': 1, 'l': [1, 2], 'b': 5, 'version': {'$numberLong': '4'}}", 4);
     truce_revision_free(revision);
 }

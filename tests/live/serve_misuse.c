@@ -38,6 +38,46 @@ TEST(refuses_a_name_for_an_operation_of_the_whole_database)
     end();
 }
 
+/* An authentication database in the place of the program's own one is a frequent mistake. */
+TEST(refuses_patterns_in_the_databases_of_the_server)
+{
+    static const struct step steps[] = {
+        REFUSED(
+            "{truceEnqueue: 'q', payload: {}, $db: 'admin'}", 73,
+            "truceEnqueue cannot write to \\\"admin\\\", the database of the server's own data: "
+            "name a database of your program, for example in the path of the URI"),
+        {"{truceEnqueue: 'q', payload: {}, $db: 'config'}", 73},
+        {"{truceCommit: [{insert: 'c', with: {}}], $db: 'local'}", 73},
+        {"{truceJobs: 1, $db: 'admin'}", 0, "jobs", "[]"},
+        {"{truceEnqueue: 'q', payload: {}, $db: 'admins'}", 0},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+/* As MongoDB does. A set of one member executes such a write, and reports the concern. */
+TEST(refuses_a_write_concern_of_several_members)
+{
+    static const struct step steps[] = {
+        {"{insert: 'c', documents: [{}], writeConcern: {w: 5}}", 2, "errmsg",
+         "\"cannot use 'w' > 1 when a host is not replicated: w is 5\""},
+        {"{truceEnqueue: 'q', payload: {}, writeConcern: {w: 'foo'}}", 2, "errmsg",
+         "\"cannot use non-majority 'w' mode \\\"foo\\\" when a host is not a member of a replica "
+         "set\""},
+        {"{count: 'c'}", 0, "n", "0"},
+        {"{truceJobs: 1}", 0, "jobs", "[]"},
+        {"{insert: 'c', documents: [{}], writeConcern: {w: 'majority'}}", 0, "n", "1"},
+        {"{insert: 'c', documents: [{}], writeConcern: {w: 1, j: true}}", 0, "n", "1"},
+        {"{insert: 'c', documents: [{}], writeConcern: {w: 0}}", 0},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 TEST(refuses_fields_of_the_whole_command_in_one_of_its_changes)
 {
     static const struct step steps[] = {
@@ -83,7 +123,8 @@ TEST(refuses_options_that_an_action_of_a_revision_does_not_use)
         REFUSED(REVISION("remove: 1, version: 1, strict: true"), 72,
                 "'strict' is allowed only with 'merge': 'remove' does not merge"),
         REFUSED(REVISION("get: 1, rules: {n: 'sum'}"), 72, "'rules' is not allowed with 'get'"),
-        REFUSED(REVISION("get: 1, version: 1"), 72, "'version' is not allowed with 'get'"),
+        REFUSED(REVISION("get: 1, version: 1"), 72,
+                "'version' is not allowed with 'get': truceRevisionLog returns a stored version"),
         REFUSED(REVISION("get: 1, keep: 0"), 72, "'keep' is not allowed with 'get'"),
         REFUSED(REVISION("save: {_id: 1, n: 2}, version: 1, keepMS: 1000"), 72,
                 "'keepMS' needs 'keep': without it, no versions are kept"),

@@ -2,6 +2,7 @@
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/null.h"
 #include "merge/json_patch.h"
 #include "query/input_check.h"
@@ -87,6 +88,30 @@ static truce_status patch_apply(const struct patching *patching, const bson_t *b
     return status;
 }
 
+/* Fails with INVALID if the patch changes the number of the document and nothing else. Next to other
+ * changes, the number is ignored, because a program may send it together with the document that it
+ * read. */
+static truce_status patch_check_number(const truce_revision *revision, const bson_t *before,
+                                       const bson_t *after, int64_t number, bson_error_t *error)
+{
+    int64_t given;
+    bson_t content;
+    bool alone;
+
+    if (!bson_has_field(after, revision->version) ||
+        (truce__field_whole(after, revision->version, &given) && given == number))
+        return TRUCE_OK;
+    truce__revision_content(revision, after, &content);
+    alone = bson_equal(before, &content);
+    bson_destroy(&content);
+    if (!alone)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the patch changes only \"%.80s\", the number of the document: each save "
+                       "sets it to the next number",
+                       revision->version);
+}
+
 /* Applies a patch to the stored document in a commit, and saves the result. */
 static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -106,6 +131,8 @@ static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *erro
         bson_destroy(&after);
         status = patch_apply(patching, &content, &after, error);
     }
+    if (!status)
+        status = patch_check_number(patching->revision, &content, &after, save.version, error);
     /* If the caller gave a number, a document with another number is a conflict. */
     if (!status && !patching->any)
         save.version = patching->version;
