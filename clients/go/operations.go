@@ -59,10 +59,10 @@ type CommitChangesOptions struct {
 //
 // Reply: `earlier`: true if the commit happened before under the same key, and then `result`: the
 // value of `leave`; `inserted`: the _ids of inserts without one; `results`: for each operation
-// {change: N, ...} with its reply. After an error, nothing is changed. 125 (not found): a document
-// is missing. 20 (refused): a document does not match its `if`. 112 (conflict): a value is not OLD.
-// 11000 (duplicate): a document or a unique key exists, or the key was used for other changes. 146
-// (limit reached): a rule of an account forbids it.
+// {change: N, ...} with its reply. A repetition has no `results`. After an error, nothing is
+// changed. 125 (not found): a document is missing. 20 (refused): a document does not match its
+// `if`. 112 (conflict): a value is not OLD. 11000 (duplicate): a document or a unique key exists,
+// or the key was used for other changes. 146 (limit reached): a rule of an account forbids it.
 func (db *Database) CommitChanges(
 	ctx context.Context, changes any, o CommitChangesOptions,
 ) (Reply, error) {
@@ -344,7 +344,8 @@ type SetSourceOptions struct {
 	Source string `truce:"source"`
 	// announces the source, and returns its first number
 	Start bool `truce:"start"`
-	// every number below this one was recorded or will never be published (from 1)
+	// every number below this one was recorded or will never be published. With 2^63-1, the source
+	// never delays the collection again: use it for a misspelled source (from 1)
 	Idle int64 `truce:"idle"`
 	// the numbers from this one to `to` were never published (from 1)
 	From int64 `truce:"from"`
@@ -611,7 +612,8 @@ type RevisionOptions struct {
 	Merge any `truce:"merge"`
 	// removes the document with this _id
 	Remove any `truce:"remove"`
-	// the number that was read, 0 if the document had none; absent: the document is new (from -1)
+	// the number that was read, 0 if the document had none; absent or -1: the document is new. A
+	// number within the document is ignored (from -1)
 	Version *int64 `truce:"version"`
 	// the document that was read, with its `version`; absent: only the number is compared
 	Base any `truce:"base"`
@@ -926,10 +928,10 @@ type EnqueueOptions struct {
 	// the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones;
 	// absent: "live": "live", "kept", "unclaimed"
 	UniqueScope string `truce:"uniqueScope"`
-	// the effect of a conflict, if the job does not run yet: it stays as it is; it gets the
-	// payload, the time, and all options of the new one, and keeps its lane; it gets only the new
-	// time, which must be given; or the call fails; absent: "ignore": "ignore", "replace",
-	// "reschedule", "refuse"
+	// the effect of a conflict, if the job does not run yet. ignore: it stays as it is. replace:
+	// it gets the payload, the time, and all options of the new one, and keeps its lane.
+	// reschedule: it gets only the new time, which must be given. refuse: the call fails; absent:
+	// "ignore": "ignore", "replace", "reschedule", "refuse"
 	OnConflict string `truce:"onConflict"`
 	// the ids of the jobs that must end before it (a slice)
 	After any `truce:"after"`
@@ -1114,8 +1116,8 @@ type DoneOptions struct {
 
 // Done ends a job as done.
 //
-// Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
-// cancelled.
+// Reply: `earlier`, only as true: this claim has ended the job before, and its first result stays.
+// An error: 125 (expired) this worker no longer has the job, or the job was cancelled.
 func (db *Database) Done(ctx context.Context, queue string, o DoneOptions) (Reply, error) {
 	row := operation{name: "truceDone", writes: true, again: true}
 	return db.operate(ctx, row, queue, &o)
@@ -1140,9 +1142,10 @@ type JobCommitOptions struct {
 
 // JobCommit changes documents and ends the job as done: both or neither, fenced by the claim.
 //
-// Reply: `results`: for each operation among the changes {change: N, ...} with its reply. The
-// errors are those of truceCommit; nothing is changed then. An error: 125 (expired) this worker no
-// longer has the job, or the job was cancelled.
+// Reply: `earlier`: true if this claim has made its commit before, and nothing was changed now,
+// whatever the changes are. `results`: for each operation among the changes {change: N, ...} with
+// its reply; a repetition has none. The errors are those of truceCommit; nothing is changed then.
+// An error: 125 (expired) this worker no longer has the job, or the job was cancelled.
 func (db *Database) JobCommit(
 	ctx context.Context, queue string, o JobCommitOptions,
 ) (Reply, error) {
@@ -1482,7 +1485,8 @@ type LedgerOpenOptions struct {
 	// the collection of the accounts' numbers, for a sharded cluster, in the first operation of a
 	// ledger; absent: an index
 	Slots string `truce:"slots"`
-	// the minimum of the available balance; 0: no overdraft
+	// the minimum of the available balance after each transaction; 0: no overdraft. A new account
+	// has the balance 0, even below its minimum
 	Min *int64 `truce:"min"`
 	// the maximum of the balance plus pending credits
 	Max *int64 `truce:"max"`
@@ -1516,7 +1520,8 @@ func (c *Changes) LedgerOpen(ledger string, o LedgerOpenOptions) *Change {
 type LedgerRulesOptions struct {
 	// the account; required
 	Account string `truce:"account"`
-	// the minimum of the available balance; 0: no overdraft
+	// the minimum of the available balance after each transaction; 0: no overdraft. A new account
+	// has the balance 0, even below its minimum
 	Min *int64 `truce:"min"`
 	// the maximum of the balance plus pending credits
 	Max *int64 `truce:"max"`
@@ -1552,8 +1557,9 @@ type LedgerPostOptions struct {
 	// the caller's id; posting it again has no effect; required
 	ID any `truce:"id"`
 	// each {account, value, type}: `value` is the change of the balance, negative for outgoing
-	// money; the values sum to 0 in each currency. A repeated call lists them in the same order (a
-	// slice)
+	// money; the values sum to 0 in each currency. `type` is a word for people, which no rule
+	// reads; absent: "withdraw" or "deposit", by the sign. A repeated call lists them in the same
+	// order (a slice)
 	Entries any `truce:"entries"`
 	// the kind of transaction; absent: "transfer": "transfer", "pending", "settle", "void",
 	// "reverse"

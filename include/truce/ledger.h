@@ -135,7 +135,8 @@ typedef struct truce_ledger_entry {
     const char *account;
     /* The change of the balance; negative for outgoing money. Not 0. */
     int64_t value;
-    /* The kind of the entry. NULL means "withdraw" or "deposit", by the sign of `value`. */
+    /* A word for people, which no rule reads. NULL means "withdraw" or "deposit", by the sign of
+     * `value`. */
     const char *type;
 } truce_ledger_entry;
 

@@ -80,7 +80,8 @@ struct rules_given {
 
 #define RULE_FIELDS                                                                                \
     {GIVEN(rules_given, min, FIELD_NUMBER),                                                        \
-     "the minimum of the available balance; 0: no overdraft"},                                     \
+     "the minimum of the available balance after each transaction; 0: no overdraft. A new "        \
+     "account has the balance 0, even below its minimum"},                                         \
         {GIVEN(rules_given, max, FIELD_NUMBER),                                                    \
          "the maximum of the balance plus pending credits"},                                       \
         {GIVEN(rules_given, debitOnly, FIELD_FLAG), "the account accepts no credits"},             \
@@ -224,10 +225,11 @@ const char *const truce__ledger_kinds[] = {"transfer", "pending", "settle",
 static const struct operation_field post_fields[] = {
     {GIVEN(post_given, id, FIELD_VALUE), "the caller's id; posting it again has no effect",
      .needed = true},
-    {GIVEN(post_given, entries, FIELD_ARRAY), "each {account, value, type}: `value` is the change "
-                                              "of the balance, negative for outgoing money; the "
-                                              "values sum to 0 in each currency. A repeated call "
-                                              "lists them in the same order"},
+    {GIVEN(post_given, entries, FIELD_ARRAY),
+     "each {account, value, type}: `value` is the change of the balance, negative for outgoing "
+     "money; the values sum to 0 in each currency. `type` is a word for people, which no rule "
+     "reads; absent: \"withdraw\" or \"deposit\", by the sign. A repeated call lists them in the "
+     "same order"},
     {GIVEN(post_given, kind, FIELD_TEXT), "the kind of transaction; absent: \"transfer\"",
      .words = truce__ledger_kinds},
     {GIVEN(post_given, of, FIELD_VALUE),

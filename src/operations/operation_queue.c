@@ -267,9 +267,9 @@ static const struct operation_field enqueue_fields[] = {
      "absent: \"live\"",
      .words = scopes},
     {GIVEN(enqueue_given, onConflict, FIELD_TEXT),
-     "the effect of a conflict, if the job does not run yet: it stays as it is; it gets the "
-     "payload, the time, and all options of the new one, and keeps its lane; it gets only the new "
-     "time, which must be given; or the call fails; absent: \"ignore\"",
+     "the effect of a conflict, if the job does not run yet. ignore: it stays as it is. replace: it "
+     "gets the payload, the time, and all options of the new one, and keeps its lane. reschedule: "
+     "it gets only the new time, which must be given. refuse: the call fails; absent: \"ignore\"",
      .words = policies},
     {GIVEN(enqueue_given, after, FIELD_ARRAY), "the ids of the jobs that must end before it",
      .each = FIELD_OID},

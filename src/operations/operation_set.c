@@ -461,7 +461,9 @@ static const struct operation_field source_fields[] = {
     {GIVEN(source_given, source, FIELD_TEXT), "the source; absent: the numbers without a source"},
     {GIVEN(source_given, start, FIELD_FLAG), "announces the source, and returns its first number"},
     {GIVEN(source_given, idle, FIELD_NUMBER),
-     "every number below this one was recorded or will never be published", 1, INT64_MAX},
+     "every number below this one was recorded or will never be published. With 2^63-1, the source "
+     "never delays the collection again: use it for a misspelled source",
+     1, INT64_MAX},
     {GIVEN(source_given, from, FIELD_NUMBER),
      "the numbers from this one to `to` were never published", 1, INT64_MAX},
     {GIVEN(source_given, to, FIELD_NUMBER), "the last of these numbers; absent: the first one", 1,

@@ -131,7 +131,10 @@ export interface SetSourceOptions extends Pick<SetDefineOptions, "field" | "name
   source?: string;
   /** announces the source, and returns its first number */
   start?: boolean;
-  /** every number below this one was recorded or will never be published (from 1) */
+  /**
+   * every number below this one was recorded or will never be published. With 2^63-1, the source
+   * never delays the collection again: use it for a misspelled source (from 1)
+   */
   idle?: number | Long;
   /** the numbers from this one to `to` were never published (from 1) */
   from?: number | Long;
@@ -205,7 +208,8 @@ export interface RevisionOptions {
   /** removes the document with this _id */
   remove?: any;
   /**
-   * the number that was read, 0 if the document had none; absent: the document is new (from -1)
+   * the number that was read, 0 if the document had none; absent or -1: the document is new. A
+   * number within the document is ignored (from -1)
    */
   version?: number | Long;
   /** the document that was read, with its `version`; absent: only the number is compared */
@@ -399,9 +403,9 @@ export interface EnqueueOptions {
    */
   uniqueScope?: "live" | "kept" | "unclaimed";
   /**
-   * the effect of a conflict, if the job does not run yet: it stays as it is; it gets the payload,
-   * the time, and all options of the new one, and keeps its lane; it gets only the new time, which
-   * must be given; or the call fails; absent: "ignore"
+   * the effect of a conflict, if the job does not run yet. ignore: it stays as it is. replace: it
+   * gets the payload, the time, and all options of the new one, and keeps its lane. reschedule: it
+   * gets only the new time, which must be given. refuse: the call fails; absent: "ignore"
    */
   onConflict?: "ignore" | "replace" | "reschedule" | "refuse";
   /** the ids of the jobs that must end before it */
@@ -657,7 +661,10 @@ export interface LedgerOpenOptions {
    * ledger; absent: an index
    */
   slots?: string;
-  /** the minimum of the available balance; 0: no overdraft */
+  /**
+   * the minimum of the available balance after each transaction; 0: no overdraft. A new account has
+   * the balance 0, even below its minimum
+   */
   min?: number | Long;
   /** the maximum of the balance plus pending credits */
   max?: number | Long;
@@ -682,7 +689,8 @@ export interface LedgerPostOptions {
   id: any;
   /**
    * each {account, value, type}: `value` is the change of the balance, negative for outgoing money;
-   * the values sum to 0 in each currency. A repeated call lists them in the same order
+   * the values sum to 0 in each currency. `type` is a word for people, which no rule reads; absent:
+   * "withdraw" or "deposit", by the sign. A repeated call lists them in the same order
    */
   entries?: readonly LedgerEntry[];
   /** the kind of transaction; absent: "transfer" */
@@ -1199,8 +1207,8 @@ export interface CommitOperations<R, M = R> {
   /**
    * Ends a job as done.
    *
-   * Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
-   * cancelled
+   * Reply: `earlier`, only as true: this claim has ended the job before, and its first result
+   * stays. An error: 125 (expired) this worker no longer has the job, or the job was cancelled
    */
   done(queue: string, options: DoneOptions): R;
 
@@ -1365,10 +1373,10 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    *
    * Reply: `earlier`: true if the commit happened before under the same key, and then `result`: the
    * value of `leave`; `inserted`: the _ids of inserts without one; `results`: for each operation
-   * {change: N, ...} with its reply. After an error, nothing is changed. 125 (not found): a
-   * document is missing. 20 (refused): a document does not match its `if`. 112 (conflict): a value
-   * is not OLD. 11000 (duplicate): a document or a unique key exists, or the key was used for other
-   * changes. 146 (limit reached): a rule of an account forbids it
+   * {change: N, ...} with its reply. A repetition has no `results`. After an error, nothing is
+   * changed. 125 (not found): a document is missing. 20 (refused): a document does not match its
+   * `if`. 112 (conflict): a value is not OLD. 11000 (duplicate): a document or a unique key exists,
+   * or the key was used for other changes. 146 (limit reached): a rule of an account forbids it
    */
   commitChanges(changes: readonly Document[], options?: CommitChangesOptions): R;
 
@@ -1621,9 +1629,10 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   /**
    * Changes documents and ends the job as done: both or neither, fenced by the claim.
    *
-   * Reply: `results`: for each operation among the changes {change: N, ...} with its reply. The
-   * errors are those of truceCommit; nothing is changed then. An error: 125 (expired) this worker
-   * no longer has the job, or the job was cancelled
+   * Reply: `earlier`: true if this claim has made its commit before, and nothing was changed now,
+   * whatever the changes are. `results`: for each operation among the changes {change: N, ...} with
+   * its reply; a repetition has none. The errors are those of truceCommit; nothing is changed then.
+   * An error: 125 (expired) this worker no longer has the job, or the job was cancelled
    */
   jobCommit(queue: string, options: JobCommitOptions): R;
 

@@ -106,8 +106,8 @@ class CommitOperations(Runs[R]):
         save: saves this whole document, with its _id, if no other save happened since
         merge: saves the document, merged with other saves since
         remove: removes the document with this _id
-        version: the number that was read, 0 if the document had none; absent: the document is new
-            (from -1)
+        version: the number that was read, 0 if the document had none; absent or -1: the document is
+            new. A number within the document is ignored (from -1)
         base: the document that was read, with its `version`; absent: only the number is compared
         version_field: the field with the number of the document; absent: "version"
         rules: with merge: the policies of merges: {views: "sum", tags: "union", body: "text"}
@@ -283,9 +283,10 @@ class CommitOperations(Runs[R]):
             864000000000)
         unique_scope: the jobs that conflict: live ones, also ended ones that are kept, or only
             unclaimed ones; absent: "live"
-        on_conflict: the effect of a conflict, if the job does not run yet: it stays as it is; it
-            gets the payload, the time, and all options of the new one, and keeps its lane; it gets
-            only the new time, which must be given; or the call fails; absent: "ignore"
+        on_conflict: the effect of a conflict, if the job does not run yet. ignore: it stays as it
+            is. replace: it gets the payload, the time, and all options of the new one, and keeps
+            its lane. reschedule: it gets only the new time, which must be given. refuse: the call
+            fails; absent: "ignore"
         after: the ids of the jobs that must end before it
         open: the job closes a batch: it waits for the jobs of the batch, and for the action "close"
             of truceQueue
@@ -340,8 +341,8 @@ class CommitOperations(Runs[R]):
         token: the claim's token
         result: the result, which is stored in the job
 
-        Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job
-        was cancelled
+        Reply: `earlier`, only as true: this claim has ended the job before, and its first result
+        stays. An error: 125 (expired) this worker no longer has the job, or the job was cancelled
         """
 
     @operation("truceFail", again=False)
@@ -466,7 +467,8 @@ class CommitOperations(Runs[R]):
         account: the account to open: "assets:cash"; absent: only the currency is declared
         slots: the collection of the accounts' numbers, for a sharded cluster, in the first
             operation of a ledger; absent: an index
-        min: the minimum of the available balance; 0: no overdraft
+        min: the minimum of the available balance after each transaction; 0: no overdraft. A new
+            account has the balance 0, even below its minimum
         max: the maximum of the balance plus pending credits
         debit_only: the account accepts no credits
         credit_only: the account accepts no debits
@@ -492,7 +494,8 @@ class CommitOperations(Runs[R]):
 
         ledger: the collection of the ledger
         account: the account
-        min: the minimum of the available balance; 0: no overdraft
+        min: the minimum of the available balance after each transaction; 0: no overdraft. A new
+            account has the balance 0, even below its minimum
         max: the maximum of the balance plus pending credits
         debit_only: the account accepts no credits
         credit_only: the account accepts no debits
@@ -521,8 +524,9 @@ class CommitOperations(Runs[R]):
         ledger: the collection of the ledger
         id: the caller's id; posting it again has no effect
         entries: each {account, value, type}: `value` is the change of the balance, negative for
-            outgoing money; the values sum to 0 in each currency. A repeated call lists them in the
-            same order
+            outgoing money; the values sum to 0 in each currency. `type` is a word for people, which
+            no rule reads; absent: "withdraw" or "deposit", by the sign. A repeated call lists them
+            in the same order
         kind: the kind of transaction; absent: "transfer"
         of: the id of the transaction that is settled, voided, or reversed
         effective_ms: the value date, ms since 1970; absent: the time of booking
@@ -723,10 +727,11 @@ class Operations(CommitOperations[R]):
 
         Reply: `earlier`: true if the commit happened before under the same key, and then `result`:
         the value of `leave`; `inserted`: the _ids of inserts without one; `results`: for each
-        operation {change: N, ...} with its reply. After an error, nothing is changed. 125 (not
-        found): a document is missing. 20 (refused): a document does not match its `if`. 112
-        (conflict): a value is not OLD. 11000 (duplicate): a document or a unique key exists, or the
-        key was used for other changes. 146 (limit reached): a rule of an account forbids it
+        operation {change: N, ...} with its reply. A repetition has no `results`. After an error,
+        nothing is changed. 125 (not found): a document is missing. 20 (refused): a document does
+        not match its `if`. 112 (conflict): a value is not OLD. 11000 (duplicate): a document or a
+        unique key exists, or the key was used for other changes. 146 (limit reached): a rule of an
+        account forbids it
         """
 
     @operation("truceCommitResult", again=True)
@@ -935,7 +940,8 @@ class Operations(CommitOperations[R]):
         key: the fields of the key, separated by commas: "student_id"; absent: as defined
         source: the source; absent: the numbers without a source
         start: announces the source, and returns its first number
-        idle: every number below this one was recorded or will never be published (from 1)
+        idle: every number below this one was recorded or will never be published. With 2^63-1, the
+            source never delays the collection again: use it for a misspelled source (from 1)
         from_: the numbers from this one to `to` were never published (from 1)
         to: the last of these numbers; absent: the first one (from 1)
 
@@ -1393,9 +1399,11 @@ class Operations(CommitOperations[R]):
         changes: the changes, as in truceCommit
         result: the result, which is stored in the job
 
-        Reply: `results`: for each operation among the changes {change: N, ...} with its reply. The
-        errors are those of truceCommit; nothing is changed then. An error: 125 (expired) this
-        worker no longer has the job, or the job was cancelled
+        Reply: `earlier`: true if this claim has made its commit before, and nothing was changed
+        now, whatever the changes are. `results`: for each operation among the changes {change: N,
+        ...} with its reply; a repetition has none. The errors are those of truceCommit; nothing is
+        changed then. An error: 125 (expired) this worker no longer has the job, or the job was
+        cancelled
         """
 
     @operation("truceJobStep", again=True)
