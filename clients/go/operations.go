@@ -1258,7 +1258,7 @@ type JobSleepOptions struct {
 	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
 	Token bson.ObjectID `truce:"token"`
-	// the name of the sleep; no step has the same name; required
+	// the name of the sleep; required
 	Name string `truce:"name"`
 	// the duration; required
 	Delay time.Duration `truce:"delayMS,always"`

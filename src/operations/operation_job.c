@@ -588,8 +588,7 @@ struct suspend_given {
 
 static const struct operation_field sleep_fields[] = {
     JOB_FIELDS,
-    {GIVEN(suspend_given, name, FIELD_TEXT), "the name of the sleep; no step has the same name",
-     .needed = true},
+    {GIVEN(suspend_given, name, FIELD_TEXT), "the name of the sleep", .needed = true},
     {GIVEN(suspend_given, delayMS, FIELD_DURATION), "the duration in milliseconds", 0,
      DURATION_MAX_MS, .needed = true},
     {{0}}};

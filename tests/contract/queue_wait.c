@@ -63,7 +63,7 @@ static void sleeping(truce_store *store, const struct setting *setting)
     CHECK(truce__job_date(&kept, "undone.at", &at_ms) &&
           at_ms > truce__clock_wall_ms() + 600000); /* as long as the first call said */
     bson_destroy(&kept);
-    set_past(store, "steps.pause.until");
+    set_past(store, "sleeps.pause.until");
     job = rig_claim_later(queue);
     REQUIRE(job);
     CHECK_INT(truce_job_attempt(job), ==, 1);

@@ -233,6 +233,7 @@ TEST(a_job_sleeps_and_waits_for_events_without_a_worker)
 {
     static const struct step before[] = {
         {"{truceEnqueue: 'sleep', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'both', payload: {n: 1}}", 0},
         {"{truceEnqueue: 'wait', payload: {n: 2}, id: " ID(1) "}", 0},
         {"{truceSignal: 'wait', id: " ID(2) ", name: 'yes'}", 125, "status", "\"not found\""},
         {"{truceSignal: 'wait', id: " ID(1) "}", 40414},
@@ -256,6 +257,14 @@ TEST(a_job_sleeps_and_waits_for_events_without_a_worker)
                0, "status", "\"not found\"");
     with_token(end_, "sleep", "{truceJobSleep: '%s', id: %s, token: %s, name: 'nap', delayMS: 1}",
                0, "status", "\"ok\"");
+    /* A step of the same name is not taken for completed. */
+    with_token(end_, "both", "{truceJobSleep: '%s', id: %s, token: %s, name: 'nap', delayMS: 1}", 0,
+               "status", "\"not found\"");
+    with_token(end_, "both",
+               "{truceJobStep: '%s', id: %s, token: %s, name: 'nap', result: {n: 1}, changes: "
+               "[{insert: 'naps', with: {_id: 1}}]}",
+               0, "earlier", "false");
+    take_step(end_, &(struct step){"{count: 'naps'}", 0, "n", "1"});
     with_token(end_, "wait", "{truceJobWait: '%s', id: %s, token: %s, name: 'yes'}", 0, "status",
                "\"not found\"");
     TELL(signal);

@@ -561,7 +561,7 @@ export interface JobSleepOptions {
   id: ObjectId | string;
   /** the claim's token */
   token: ObjectId | string;
-  /** the name of the sleep; no step has the same name */
+  /** the name of the sleep */
   name: string;
   /** the duration in milliseconds (0 to 864000000000) */
   delayMS: Duration;

@@ -1446,7 +1446,7 @@ class Operations(CommitOperations[R]):
 
         id: the job's _id
         token: the claim's token
-        name: the name of the sleep; no step has the same name
+        name: the name of the sleep
         delay_ms: the duration in milliseconds (0 to 864000000000)
 
         Reply: "ok": the sleep is over. "not found": the job is suspended, and this worker no longer

@@ -2,7 +2,7 @@
  * Sleeps, and waits for signals, between the steps of a job: durable timers and external events.
  * No worker is occupied: the job is set aside like a snoozed job.
  *
- *     steps: {pause: {until: <date>}}               a sleep, which ends at `until`
+ *     sleeps: {pause: {until: <date>}}              a sleep, which ends at `until`
  *     waits: {paid: {until: <date>, over: true}}    a wait; over: the event did not come by then
  *     awaits: "paid"                                the job is set aside for that event
  *     events: {paid: {...}}                         what truce_queue_signal sent
@@ -124,10 +124,10 @@ static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *erro
     truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
 
     waiting->suspended = false;
-    if (!status && !wait_until(&document, "steps", waiting->name, &until_ms))
+    if (!status && !wait_until(&document, "sleeps", waiting->name, &until_ms))
         until_ms = wait_end_of(waiting);
     if (!status && truce__clock_wall_ms() < until_ms)
-        status = wait_suspend(waiting, commit, &document, "steps", until_ms, error);
+        status = wait_suspend(waiting, commit, &document, "sleeps", until_ms, error);
     bson_destroy(&document);
     return status;
 }
@@ -146,7 +146,7 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
         status = truce__fail(TRUCE_INVALID, error,
                              "invalid duration of a sleep, %lld ms: expected 0 ms or more",
                              (long long)ms);
-    if (!status && (!wait_until(&job->document, "steps", name, &until_ms) ||
+    if (!status && (!wait_until(&job->document, "sleeps", name, &until_ms) ||
                     truce__clock_wall_ms() < until_ms))
         status = wait_finish(&waiting,
                              truce__queue_run(job->queue, NULL, sleep_in, &waiting, error), error);
