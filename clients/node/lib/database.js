@@ -40,6 +40,12 @@ const AFTER_PAGE = ["after", "page"];
 const TREE = ["filter", "sort", "version", "tag", "token", "timeMS", "page"];
 const DIFF = ["from", "to", "contents", "page"];
 
+/* Returns the reply of a list. Without it, a misspelled name would be an empty list. */
+function checkFound(reply) {
+    if (reply.status !== "not found") return reply;
+    throw ofReply({ errmsg: reply.reason ?? "not found", code: 125, ...reply }, "");
+}
+
 /* The calls of one transaction. A call after the end of the function is refused, because it would
  * begin another transaction. */
 class Scope {
@@ -372,11 +378,9 @@ class Database {
     async *iterateStatement(ledger, account, options) {
         let { page: limit = 100, after } = checked(options, AFTER_PAGE, "iterateStatement");
         for (;;) {
-            const { lines = [], more } = await this.ledgerStatement(ledger, {
-                account,
-                after,
-                limit,
-            });
+            const { lines, more } = checkFound(
+                await this.ledgerStatement(ledger, { account, after, limit }),
+            );
             yield* lines;
             if (!more) return;
             after = lines.at(-1).number;
@@ -386,7 +390,9 @@ class Database {
     async *iterateTransfers(collection, options) {
         const { page: limit = 100, state } = checked(options, STATE_PAGE, "iterateTransfers");
         for (let skip = 0; ;) {
-            const { transfers, more } = await this.transfers(collection, { state, limit, skip });
+            const { transfers, more } = checkFound(
+                await this.transfers(collection, { state, limit, skip }),
+            );
             yield* transfers;
             if (!more) return;
             skip += transfers.length;
@@ -397,7 +403,7 @@ class Database {
         const { page: limit = 100, filter, sort, ...at } = checked(options, TREE, "iterateTree");
         let reply = await this.treeRead(tree, { filter, sort, limit, ...at });
         for (let skip = 0; ;) {
-            const { items = [], more, token } = reply;
+            const { items, more, token } = checkFound(reply);
             yield* items;
             if (!more) return;
             skip += items.length;
@@ -409,7 +415,7 @@ class Database {
     async *iterateTreeLog(tree, options) {
         const { page: limit = 100 } = checked(options, PAGE, "iterateTreeLog");
         for (let before; before !== 1;) {
-            const { versions = [], more } = await this.treeLog(tree, { before, limit });
+            const { versions, more } = checkFound(await this.treeLog(tree, { before, limit }));
             yield* versions;
             if (!more) return;
             before = versions.at(-1).version;
@@ -419,7 +425,9 @@ class Database {
     async *iterateTreeDiff(tree, options) {
         const { page: limit = 100, ...given } = checked(options, DIFF, "iterateTreeDiff");
         for (let after; ;) {
-            const { changes = [], more } = await this.treeDiff(tree, { ...given, after, limit });
+            const { changes, more } = checkFound(
+                await this.treeDiff(tree, { ...given, after, limit }),
+            );
             yield* changes;
             if (!more) return;
             after = changes.at(-1).itemId;

@@ -345,10 +345,10 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         """Returns all lines of an account, in order."""
         while True:
             reply = await self.ledger_statement(ledger, account=account, after=after, limit=page)
-            lines = reply.get("lines", [])
+            lines = reply["lines"]
             for line in lines:
                 yield line
-            if not reply.get("more"):
+            if not reply["more"]:
                 return
             after = lines[-1]["number"]
 
@@ -390,10 +390,10 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         )
         skip = 0
         while True:
-            items = reply.get("items", [])
+            items = reply["items"]
             for item in items:
                 yield item
-            if not reply.get("more"):
+            if not reply["more"]:
                 return
             skip += len(items)
             reply = await self.tree_read(
@@ -411,9 +411,9 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         before = None
         while before != 1:
             reply = await self.tree_log(tree, before=before, limit=page)
-            for version in reply.get("versions", []):
+            for version in reply["versions"]:
                 yield version
-            if not reply.get("more"):
+            if not reply["more"]:
                 return
             before = reply["versions"][-1]["version"]
 
@@ -426,9 +426,9 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             reply = await self.tree_diff(
                 tree, from_=from_, to=to, contents=contents, after=after, limit=page
             )
-            for change in reply.get("changes", []):
+            for change in reply["changes"]:
                 yield change
-            if not reply.get("more"):
+            if not reply["more"]:
                 return
             after = reply["changes"][-1]["itemId"]
 

@@ -171,7 +171,13 @@ class _Handle:
 def _open(uri: str, options: Mapping[str, Any]) -> Any:
     given = ffi.new("truce_store_options *")
     for name, value in options.items():
-        setattr(given, name, value)
+        try:
+            setattr(given, name, value)
+        except (OverflowError, TypeError) as wrong:  # it does not name the option
+            is_flag = name in ("read_only", "must_exist", "relaxed")
+            expected = "True or False" if is_flag else "a whole number from 0 to 4294967295"
+            kind = ValueError if isinstance(wrong, OverflowError) else TypeError
+            raise kind(f"{name} must be {expected}, not {value!r}") from None
     store, error = ffi.new("truce_store **"), ffi.new("bson_error_t *")
     found = library()
     status = found.truce_store_open(uri.encode(), given, store, error)

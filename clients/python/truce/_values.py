@@ -85,8 +85,8 @@ def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
         if value.tzinfo is None:
             # Python interprets such a time as local time, and pymongo as UTC.
             raise TypeError(
-                f"the time {value} has no time zone: use datetime.now(timezone.utc), or, for a time "
-                "of a document, value.replace(tzinfo=timezone.utc)"
+                f"{name}: the time {value} has no time zone: use datetime.now(timezone.utc), or, for "
+                "a time of a document, value.replace(tzinfo=timezone.utc)"
             )
         value = round(value.timestamp() * 1000)
     _check_whole(name, value, "a datetime")

@@ -640,7 +640,9 @@ async function checkMoney(db) {
 async function checkTrees(db) {
   await check("trees", async () => {
     assert.equal((await db.treeRead("site")).status, "not found");
-    assert.deepEqual(await all(db.iterateTreeLog("site")), []);
+    for (const lines of [db.iterateTreeLog("site"), db.iterateTree("site"), db.iterateTreeDiff("site", { from: 0, to: 1 }),
+      db.iterateStatement("bank", "csah"), db.iterateTransfers("mvoes")])
+      await raises(truce.NotFound, () => all(lines)); // a misspelled name is not an empty list
     const first = await db.edit("site", (edit) => {
       edit.put({ itemId: "home" });
       for (let i = 0; i < 7; i++) edit.put({ itemId: i, up: "home", n: i % 2 });

@@ -646,7 +646,14 @@ def check_money(db):
 
 
 def check_trees(db):
-    check("no tree", db.tree_read("site")["status"] == "not found" and list(db.iterate_tree_log("site")) == [])
+    check("no tree", db.tree_read("site")["status"] == "not found")
+    for name, lines in (("log", db.iterate_tree_log("site")), ("items", db.iterate_tree("site")),
+                        ("changes", db.iterate_tree_diff("site", from_=0, to=1)),
+                        ("an account", db.iterate_statement("bank", "csah")),
+                        ("transfers", db.iterate_transfers("mvoes"))):
+        raises("a list of a misspelled name: " + name, truce.NotFound, lambda: next(iter(lines)))
+    late = raises("a time without a zone", TypeError, lambda: db.cron_next("@daily", after_ms=datetime.datetime(2026, 1, 1)))
+    check("names the option", str(late).startswith("after_ms: the time 2026-01-01 00:00:00 has no time zone"), late)
     with db.edit("site", message="the first pages", author="ada", collection="pages", parent="up") as edit:
         edit.put({"itemId": "home"})
         for i in range(7):
@@ -1159,6 +1166,9 @@ def check_in_process(folder):
         for wait, kind in ((-1, truce.Invalid), (600_001, truce.Invalid), ("5", TypeError)):
             raises("a wrong time to wait", kind, lambda: db.claim("none", wait_ms=wait))
     raises("no such file", truce.NotFound, lambda: truce.open(os.path.join(folder, "none"), must_exist=True))
+    for name, value, kind in (("deadline_ms", -1, ValueError), ("cache_mb", 1.5, TypeError), ("relaxed", "no", TypeError)):
+        error = raises("an option of open", kind, lambda: truce.open("memory:", **{name: value}))
+        check("its name", str(error).startswith(name + " must be ") and str(error).endswith(f", not {value!r}"), error)
     error = raises("a server for open", truce.Invalid, lambda: truce.open("mongodb://ada:secret@127.0.0.1/x"))
     check("it names connect, and not the password", "connect" in str(error) and "secret" not in str(error), error)
     with truce.open("memory:") as db:
