@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "archive/archive.h"
+#include "base/directory_sync.h"
 #include "bson/date.h"
 
 struct restoring {
@@ -514,7 +515,7 @@ static bool sync_folder(const char *path)
     const char *slash = strrchr(path, '/');
     char *folder = slash ? bson_strndup(path, (size_t)(slash - path + 1)) : bson_strdup(".");
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool fine = file >= 0 && !fsync(file);
+    bool fine = file >= 0 && truce__directory_sync(file);
 
     if (file >= 0)
         close(file);

@@ -26,6 +26,7 @@
 #include "archive/archive_segment.h"
 #include "archive/archive_target.h"
 #include "base/assert.h"
+#include "base/directory_sync.h"
 
 /* The milliseconds between two calls of has_after (archive_target.h). */
 #define CHECK_MS 100
@@ -107,7 +108,7 @@ static int open_folder(struct target_directory *target, const char *name)
     if (strcmp(folder, target->durable) != 0) {
         /* Invariant 2. */
         if ((mkdirat(target->directory, folder, 0777) && errno != EEXIST) ||
-            fsync(target->directory))
+            !truce__directory_sync(target->directory))
             return -1;
         memcpy(target->durable, folder, sizeof folder);
     }
@@ -138,14 +139,15 @@ static bool write_new(int folder, const char *name, const void *bytes, size_t si
     if (file < 0)
         return false;
     fine = directory_write_all(file, bytes, size) && !fsync(file);
-    fine = directory_close(file, fine) && rename_new(folder, hidden, name) && !fsync(folder);
+    fine = directory_close(file, fine) && rename_new(folder, hidden, name) &&
+           truce__directory_sync(folder);
     if (fine)
         return true;
     before = errno;
     (void)unlinkat(folder, hidden, 0);
     /* The caller accepts a file of this name with the same bytes. The sync after an earlier rename
      * may have failed, so the directory is synced again. */
-    if (before == EEXIST && fsync(folder))
+    if (before == EEXIST && !truce__directory_sync(folder))
         before = errno;
     errno = before;
     return false;
@@ -347,7 +349,7 @@ static const struct target_calls directory_calls = {.put = directory_put,
 static bool sync_above(int directory)
 {
     int above = openat(directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool fine = above >= 0 && !fsync(above);
+    bool fine = above >= 0 && truce__directory_sync(above);
 
     return above >= 0 ? directory_close(above, fine) : false;
 }

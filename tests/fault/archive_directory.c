@@ -21,6 +21,8 @@ static struct {
     int fails;
     ino_t synced[16];
     int count;
+    /* The file system does not sync directories. */
+    bool unsynced;
 } disk;
 
 int fsync(int file)
@@ -28,6 +30,10 @@ int fsync(int file)
     struct stat about;
 
     if (!fstat(file, &about) && S_ISDIR(about.st_mode)) {
+        if (disk.unsynced) {
+            errno = EINVAL;
+            return -1;
+        }
         if (disk.fails && !--disk.fails) {
             errno = EIO;
             return -1;
@@ -92,4 +98,18 @@ TEST(stores_a_name_only_after_its_directories_are_synced)
         failed = store_in(above, path, fails);
     } while (failed && fails < 10);
     CHECK_INT(fails, ==, 4);
+}
+
+TEST(stores_names_on_a_file_system_that_syncs_no_directories)
+{
+    struct target *target = NULL;
+    bson_error_t error;
+    char path[360];
+
+    snprintf(path, sizeof path, "%s/archive", test_directory());
+    disk.unsynced = true;
+    if (CHECK_OK(truce__target_directory(path, true, &target, &error), error))
+        CHECK_OK(target->calls->put(target, NAME, "abc", 3, &error), error);
+    truce__target_close(target);
+    disk.unsynced = false;
 }

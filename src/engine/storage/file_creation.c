@@ -41,6 +41,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/directory_sync.h"
 #include "base/status.h"
 #include "engine/storage/checksum_vfs.h"
 #include "engine/storage/file_format.h"
@@ -160,8 +161,7 @@ truce_status truce__kv_file_sync_name(const char *path, bson_error_t *error)
     /* SQLite, too, syncs only a directory that the process may read. */
     if (directory < 0)
         return TRUCE_OK;
-    /* EINVAL: the file system does not sync directories. */
-    if (fsync(directory) && errno != EINVAL)
+    if (!truce__directory_sync(directory))
         status = creation_fail(path, error);
     truce__fork_guard_close(directory);
     return status;
