@@ -25,6 +25,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.bson.Document;
 
 public class Driver {
@@ -122,6 +123,29 @@ public class Driver {
         bucket.delete(number);
     }
 
+    /** examples/Worker.java */
+    static void worker(MongoDatabase db) throws InterruptedException {
+        MongoCollection<Document> jobs = db.getCollection("truce_queue");
+        AtomicBoolean stopping = new AtomicBoolean();
+        Thread loop = new Thread(() -> {
+            try {
+                Worker.run(db, "mail", stopping);
+            } catch (InterruptedException ended) {
+            }
+        });
+        loop.start();
+        db.runCommand(new Document("truceEnqueue", "mail").append("payload", new Document("to", "ada")));
+        db.runCommand(new Document("truceEnqueue", "mail").append("payload", new Document("too", "ada")).append("attempts", 1));
+        for (int i = 0; i < 600 && jobs.countDocuments(Filters.in("state", "done", "dead")) < 2; i++)
+            Thread.sleep(50);
+        stopping.set(true);
+        // its last claim ends with this job
+        db.runCommand(new Document("truceEnqueue", "mail").append("payload", new Document("to", "bob")));
+        loop.join();
+        equal("jobs that were done", db.getCollection("sent").distinct("to", String.class).into(new ArrayList<>()).contains("ada"), true);
+        equal("the error of a job", jobs.find(Filters.eq("state", "dead")).first().getList("errors", Document.class).get(0).get("text"), "the payload has no \"to\"");
+    }
+
     static void access() {
         // the trust store is given to the JVM; of the URI it reads all but tlsCAFile
         String uri = System.getenv("TRUCE_TEST_CLIENT_AUTH_URI").replaceAll("&tlsCAFile=[^&]*", "");
@@ -134,7 +158,7 @@ public class Driver {
         }
     }
 
-    public static void main(String[] args) {
+    public static void main(String[] args) throws InterruptedException {
         String uri = System.getenv("TRUCE_TEST_CLIENT_URI");
         String version = com.mongodb.internal.build.MongoDriverVersion.VERSION;
         try (MongoClient client = MongoClients.create(uri)) {
@@ -144,6 +168,7 @@ public class Driver {
             indexes(db);
             transactions(client, db);
             files(db);
+            worker(db);
             equal("an unknown command", code(() -> db.runCommand(new Document("frobnicate", 1))), 59);
             db.createCollection("valid", new CreateCollectionOptions().validationOptions(new ValidationOptions().validator(Filters.exists("name"))));
             equal("a validator", code(() -> db.getCollection("valid").insertOne(id(1))), 121);
