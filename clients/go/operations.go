@@ -62,7 +62,8 @@ type CommitChangesOptions struct {
 // {change: N, ...} with its reply. A repetition has no `results`. After an error, nothing is
 // changed. 125 (not found): a document is missing. 20 (refused): a document does not match its
 // `if`. 112 (conflict): a value is not OLD. 11000 (duplicate): a document or a unique key exists,
-// or the key was used for other changes. 146 (limit reached): a rule of an account forbids it.
+// or the key was used for other changes. 146 (limit reached): the balance of an account would be
+// below its minimum or above its maximum.
 func (db *Database) CommitChanges(
 	ctx context.Context, changes any, o CommitChangesOptions,
 ) (Reply, error) {
@@ -1579,10 +1580,11 @@ type LedgerPostOptions struct {
 // ledger: the collection of the ledger.
 //
 // Reply: `exists`: it was posted before, and nothing happened now; `bookedMS`: the time of booking.
-// After an error, nothing is booked. 146 (limit reached): a rule of an account forbids it. 125 (not
-// found): an account is not open, or `of` does not exist. 11000 (duplicate): the id was used with
-// different content. 2 (invalid): the entries do not balance. 125 (expired): the pending
-// transaction, or the one that is settled, has expired.
+// After an error, nothing is booked. 146 (limit reached): a balance would be below its minimum or
+// above its maximum. 125 (not found): an account is not open, or `of` does not exist. 11000
+// (duplicate): the id was used with different content. 2 (invalid): the entries do not balance, or
+// an account is closed or does not accept the direction. 125 (expired): the pending transaction, or
+// the one that is settled, has expired.
 func (db *Database) LedgerPost(
 	ctx context.Context, ledger string, o LedgerPostOptions,
 ) (Reply, error) {

@@ -239,14 +239,15 @@ static const struct operation_row commit_operation = {
              "`{enqueue: QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}` and `{post: "
              "LEDGER, id: ID, with: {ACCOUNT: AMOUNT}, meta: DOCUMENT}`. An amount is a number in "
              "the smallest unit, or a string (\"12.50\"). A post cannot be in a transaction",
-    .answer = "`earlier`: true if the commit happened before under the same key, and then "
-              "`result`: the value of `leave`; `inserted`: the _ids of inserts without one; "
-              "`results`: for each operation {change: N, ...} with its reply. A repetition has no "
-              "`results`. After an error, "
-              "nothing is changed. 125 (not found): a document is missing. 20 (refused): a "
-              "document does not match its `if`. 112 (conflict): a value is not OLD. 11000 "
-              "(duplicate): a document or a unique key exists, or the key was used for other "
-              "changes. 146 (limit reached): a rule of an account forbids it",
+    .answer =
+        "`earlier`: true if the commit happened before under the same key, and then "
+        "`result`: the value of `leave`; `inserted`: the _ids of inserts without one; "
+        "`results`: for each operation {change: N, ...} with its reply. A repetition has no "
+        "`results`. After an error, "
+        "nothing is changed. 125 (not found): a document is missing. 20 (refused): a "
+        "document does not match its `if`. 112 (conflict): a value is not OLD. 11000 "
+        "(duplicate): a document or a unique key exists, or the key was used for other "
+        "changes. 146 (limit reached): the balance of an account would be below its minimum or above its maximum",
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
     .run = run_commit,

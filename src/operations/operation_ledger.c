@@ -360,12 +360,14 @@ static const struct operation_row post_operation = {
         "posts a transaction of several accounts, completely or not at all, once under its id"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer = "`exists`: it was posted before, and nothing happened now; `bookedMS`: the time of "
-              "booking. After an error, nothing is booked. 146 (limit reached): a rule of an "
-              "account forbids it. 125 (not found): an account is not open, or `of` does not "
-              "exist. 11000 (duplicate): the id was used with different content. 2 (invalid): the "
-              "entries do not balance. 125 (expired): the pending transaction, or the one that is "
-              "settled, has expired",
+    .answer =
+        "`exists`: it was posted before, and nothing happened now; `bookedMS`: the time of "
+        "booking. After an error, nothing is booked. 146 (limit reached): a balance "
+        "would be below its minimum or above its maximum. 125 (not found): an account is not "
+        "open, or `of` does not exist. 11000 (duplicate): the id was used with different "
+        "content. 2 (invalid): the entries do not balance, or an account is closed or does "
+        "not accept the direction. 125 (expired): the pending transaction, or the one that is "
+        "settled, has expired",
     .fields = post_fields,
     .size = sizeof(struct post_given),
     .run = operation_ledger_run_post,

@@ -535,10 +535,11 @@ class CommitOperations(Runs[R]):
         meta: metadata that is stored with the transaction
 
         Reply: `exists`: it was posted before, and nothing happened now; `bookedMS`: the time of
-        booking. After an error, nothing is booked. 146 (limit reached): a rule of an account
-        forbids it. 125 (not found): an account is not open, or `of` does not exist. 11000
-        (duplicate): the id was used with different content. 2 (invalid): the entries do not
-        balance. 125 (expired): the pending transaction, or the one that is settled, has expired
+        booking. After an error, nothing is booked. 146 (limit reached): a balance would be below
+        its minimum or above its maximum. 125 (not found): an account is not open, or `of` does not
+        exist. 11000 (duplicate): the id was used with different content. 2 (invalid): the entries
+        do not balance, or an account is closed or does not accept the direction. 125 (expired): the
+        pending transaction, or the one that is settled, has expired
         """
 
     @operation("truceTransfer", again=True)
@@ -730,8 +731,8 @@ class Operations(CommitOperations[R]):
         operation {change: N, ...} with its reply. A repetition has no `results`. After an error,
         nothing is changed. 125 (not found): a document is missing. 20 (refused): a document does
         not match its `if`. 112 (conflict): a value is not OLD. 11000 (duplicate): a document or a
-        unique key exists, or the key was used for other changes. 146 (limit reached): a rule of an
-        account forbids it
+        unique key exists, or the key was used for other changes. 146 (limit reached): the balance
+        of an account would be below its minimum or above its maximum
         """
 
     @operation("truceCommitResult", again=True)
