@@ -20,6 +20,8 @@ static int enter_at[ENTRIES];        /* before which call; 0: never */
 static bool landed[ENTRIES];         /* there was a document */
 static int calls;
 static bool inside;
+static truce_store *outermost; /* truce_fault_wrap; it counts more calls than `calls` */
+static int entered;            /* the number of its call in which the last write landed */
 
 static void before_call(truce_store *store)
 {
@@ -38,6 +40,7 @@ static void before_call(truce_store *store)
         inside = true;
         CHECK_OK(truce_update(store, "things", filter, update, NULL, &result, &error), error);
         inside = false;
+        entered = (int)truce_fault_calls(outermost);
         landed[i] = result.matched > 0;
         truce_write_result_release(&result);
         bson_destroy(update);
@@ -93,6 +96,7 @@ static void open_patient(struct patient *patient, uint32_t lacks)
     patient->below->ops = &hooked_ops;
     patient->inner = truce_fault_wrap(patient->below, &(truce_fault_options){0});
     patient->store = truce_fault_wrap(patient->inner, &(truce_fault_options){0});
+    outermost = patient->store;
     commit_others(patient->store);
 }
 
@@ -229,7 +233,7 @@ static bool run(const struct story *story, uint32_t lacks, bool swept, const int
     return reached;
 }
 
-#define DEATHS 6 /* calls after the plain write at which a process may die */
+#define DEATHS 6 /* calls from that of the plain write on at which a process may die */
 
 static void all(const struct story *story, uint32_t lacks, bool swept)
 {
@@ -243,9 +247,10 @@ static void all(const struct story *story, uint32_t lacks, bool swept)
         for (int more = 0; more <= seconds; more += step) {
             int n[2] = {first, more ? first + more : 0};
             bool there = run(story, lacks, swept, n, 0, false);
+            int from = entered;
 
             reached = more ? reached : there;
-            for (int m = n[1] ? n[1] : first; there && m < first + more + DEATHS; m++) {
+            for (int m = from; there && m < from + DEATHS; m++) {
                 run(story, lacks, swept, n, m, false);
                 run(story, lacks, swept, n, m, true);
                 runs += 2;
