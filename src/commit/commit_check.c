@@ -20,7 +20,7 @@
  *   expired-lease      a commit is pending, and its lease was watched to its end   abort, strip
  *   half-applied       a commit was decided but not completed                      release, done
  *   unreleased         a commit is done but a document still carries its intent    release
- *   overwritten        a commit overwrote a plain write, which is lost             by hand
+ *   overwritten        a commit may have overwritten a plain write                 by hand
  *   forked             two commits changed the same version of one document: a     by hand
  *                      plain writer restored an old copy
  *   missing-document   a decided commit owes a change to a document that is gone   by hand
@@ -409,14 +409,15 @@ static truce_status commit_check_state(struct inspector *by, const bson_t *commi
     return status;
 }
 
-/* Reports the plain writes that the commit has overwritten. */
+/* Reports the plain writes that the commit may have overwritten. */
 static void check_overwritten(struct inspector *by, const bson_t *commit, const bson_oid_t *id)
 {
     struct finding finding = {
         .rule = "overwritten",
         .commit = id,
-        .text = "a plain write changed the document while the commit held it, and was overwritten",
-        .repair = "none: the lost write must be made again by its writer"};
+        .text = "the commit may have overwritten a plain write that changed the document while the "
+                "commit held it",
+        .repair = "none: a lost write must be made again by its writer"};
     bson_iter_t iter, element, field;
 
     if (!bson_iter_init_find(&iter, commit, "overwritten") || !bson_iter_recurse(&iter, &element))

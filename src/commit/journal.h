@@ -10,7 +10,7 @@
  *     {_id: C, key?, key_time?, state, lease: {owner, ms, until, seen?}, input?,
  *      created, writes: [{ns, id, keyed?}],                       documents that it may hold
  *      post:   [{ns, id, op, changes?, document?, pre?, was?}],   from the decision on
- *      overwritten?: [{ns, id}]}               documents whose plain writes it may have overwritten
+ *      overwritten?: [{ns, id, by?}]}          documents whose plain writes it may have overwritten
  *
  *     `_intent` in a document: {c: C, new?: true, keys?: how many elements `_keys` had before}
  *

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/object_id.h"
 #include "bson/field_name_escape.h"
 #include "commit/commit_counters.h"
 #include "commit/schema_validators.h"
@@ -381,15 +382,16 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
  *
  *  CL1  A release overwrites only what it has seen: its write compares the whole document. A change
  *       of a plain writer is merged with the commit's change, or kept in another collection first
- *       (CX2). So no crash loses a plain write without a report, except under CL4. A hold changes
- *       nothing and compares nothing.
+ *       (CX2). So no crash loses a plain write without a report. A hold changes nothing and
+ *       compares nothing.
  *  CL2  The owner knows the document as it took it, so most releases are one write. Any other
  *       process, and an owner whose comparison failed, reads the stored document first.
  *  CL3  A release ends. After some failed comparisons, it notes the document in the commit as
  *       `overwritten` and writes without a comparison.
- *  CL4  A document that is too large for a comparison (commit_entry.h) is written without one. The
- *       document that the write replaced then shows whether something must be noted and kept. If
- *       the process dies before that, a plain write may be lost without a report.
+ *  CL4  A document that is too large for a comparison (commit_entry.h) is noted and written in the
+ *       same way. The replaced document shows whether a plain write was lost. If none was, the
+ *       process removes its own note. After a crash or a missing reply, the note stays, because
+ *       no process removes the note of another one.
  */
 
 /* The number of reads of a release. The last read is followed by a write without a comparison
@@ -464,10 +466,10 @@ static bool journal_was_changed(const bson_t *post, const bson_t *document)
 }
 
 /* Notes in the commit that a release overwrites a plain write, or may do so. The releasing process
- * does so itself, because any process may mark the commit done. */
+ * does so itself, because any process may mark the commit done. `by` (or NULL) names the note. */
 static truce_status journal_note(struct worker *worker, const bson_oid_t *commit,
                                  const char *collection, const bson_value_t *id,
-                                 bson_error_t *error)
+                                 const bson_oid_t *by, bson_error_t *error)
 {
     truce_write_options options = {.relaxed = worker->relaxed};
     bson_t filter = BSON_INITIALIZER, note = BSON_INITIALIZER, push, one;
@@ -478,12 +480,28 @@ static truce_status journal_note(struct worker *worker, const bson_oid_t *commit
     bson_append_document_begin(&push, "overwritten", 11, &one);
     BSON_APPEND_UTF8(&one, "ns", collection);
     BSON_APPEND_VALUE(&one, "id", id);
+    if (by)
+        BSON_APPEND_OID(&one, "by", by);
     bson_append_document_end(&push, &one);
     bson_append_document_end(&note, &push);
     status = truce_update(worker->store, COMMITS, &filter, &note, &options, NULL, error);
     bson_destroy(&note);
     bson_destroy(&filter);
     return status;
+}
+
+/* Removes a note of this process from the commit, because its write overwrote no plain write. A
+ * failure is ignored: the note then reports a loss that did not happen. */
+static void journal_remove_note(struct worker *worker, const bson_oid_t *commit,
+                                const bson_oid_t *by)
+{
+    truce_write_options options = {.relaxed = true};
+    bson_t *filter = BCON_NEW("_id", BCON_OID(commit));
+    bson_t *pull = BCON_NEW("$pull", "{", "overwritten", "{", "by", BCON_OID(by), "}", "}");
+
+    (void)!truce_update(worker->store, COMMITS, filter, pull, &options, NULL, NULL);
+    bson_destroy(pull);
+    bson_destroy(filter);
 }
 
 /* Updates or removes a document if it is still as `seen`. Sets *done if it was. */
@@ -509,13 +527,18 @@ static truce_status journal_write_same(struct worker *worker, const bson_oid_t *
     return status;
 }
 
+static bool release_comparable(const struct worker *worker, const bson_t *seen)
+{
+    return (worker->store->capabilities & TRUCE_CAN_COMPARE) || seen->len <= VALUE_GUARD_BYTES_MAX;
+}
+
 /* ---- releasing over plain writes ------------------------------------------------------------- */
 
 /*
  * A plain writer may change a document under the intent, so that the decided change no longer
  * applies. The commit was decided first, so the plain write comes after it.
  *
- *  CX1  The decided change is applied anyway, by one write that compares the whole document. The
+ *  CX1  The decided change is applied anyway, by one write that compares the document (CL4). The
  *       change is made field by field, in this process. Other changes of the plain writer remain. A
  *       field that both changed is merged (CM1 to CM3). A value that blocks a path is replaced. If
  *       the document would be invalid, for example too large, it stays as it is, with the commit's
@@ -588,23 +611,13 @@ static void append_nested(bson_t *made, const char *key, size_t length, const ch
     bson_append_document_end(made, &below);
 }
 
-static uint32_t force_count_of(struct value array)
-{
-    struct fields fields = truce__fields(array);
-    uint32_t count = 0;
-
-    while (truce__fields_next(&fields))
-        count++;
-    return count;
-}
-
 /* Returns whether the first part of the path is the number of an existing element. */
 static bool names_element(struct value array, const char *path)
 {
     size_t length = strcspn(path, ".");
 
     return length > 0 && length < 8 && strspn(path, "0123456789") == length &&
-           (path[0] != '0' || length == 1) && strtoul(path, NULL, 10) < force_count_of(array);
+           (path[0] != '0' || length == 1) && strtoul(path, NULL, 10) < change_count_of(array);
 }
 
 static void force_below(const struct forcing *forcing, struct value container, const char *path,
@@ -841,10 +854,10 @@ static void changes_of(const bson_t *post, bson_t *values)
     }
 }
 
-/* Stores the discarded values, or notes the document in the commit if they are too large. */
+/* Stores the discarded values. If they are too large, notes the document, unless it is `noted`. */
 static truce_status journal_store_discarded(struct worker *worker, const bson_oid_t *commit,
                                             const bson_t *post, const struct merged *merged,
-                                            bson_error_t *error)
+                                            bool noted, bson_error_t *error)
 {
     const char *collection;
     bson_value_t id;
@@ -855,9 +868,11 @@ static truce_status journal_store_discarded(struct worker *worker, const bson_oi
     status = force_store_values(worker, commit, post, merged->reason, &merged->lost, error);
     if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
         return status;
+    if (noted)
+        return TRUCE_OK;
     /* The names of the collection and of the document are valid, because the entry was checked. */
     truce_assert(truce__journal_target(post, &collection, &id));
-    return journal_note(worker, commit, collection, &id, error);
+    return journal_note(worker, commit, collection, &id, NULL, error);
 }
 
 /* Keeps the plain writer's document, because `after` would be invalid (CX1). */
@@ -886,6 +901,45 @@ static truce_status force_refused(const bson_oid_t *commit, const char *collecti
         collection, reason->message);
 }
 
+/* Notes the document in the commit, and writes without a comparison (CL3, CL4). `update` is made for
+ * the document `seen`, or (NULL) for any; a NULL `update` removes. Sets *done if it was written. */
+static truce_status journal_write_noted(struct worker *worker, const bson_oid_t *commit,
+                                        const bson_t *post, const bson_t *seen,
+                                        const bson_t *update, bool *done, bson_error_t *error)
+{
+    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker),
+                                    .remove = !update};
+    const char *collection;
+    bson_t filter, before;
+    struct merged merged;
+    truce_status status;
+    bson_value_t id;
+    bson_oid_t by;
+    bool lost;
+
+    truce_assert(truce__journal_target(post, &collection, &id));
+    truce__id_new(&by);
+    status = journal_note(worker, commit, collection, &id, &by, error);
+    if (status)
+        return status;
+    filter_intent(&id, commit, &filter);
+    status = truce__validator_pass_modify(worker->store, collection, &filter, update, &options,
+                                          &before, error);
+    *done = !status;
+    lost = !status && (seen ? !bson_equal(&before, seen) : journal_was_changed(post, &before));
+    /* Invariant CL4: the note stays if a plain write was lost, or may be lost. */
+    if (!lost && !truce__unanswered(status))
+        journal_remove_note(worker, commit, &by);
+    if (lost) {
+        journal_merge(commit, post, &before, false, &merged);
+        status = journal_store_discarded(worker, commit, post, &merged, true, error);
+        merged_release(&merged);
+    }
+    bson_destroy(&before);
+    bson_destroy(&filter);
+    return status;
+}
+
 /* Releases a document as it was `seen`, with the intent, and merges the changes of a plain writer.
  * Sets *done if the document was still as `seen`. */
 static truce_status journal_release_merged(struct worker *worker, const bson_oid_t *commit,
@@ -894,6 +948,7 @@ static truce_status journal_release_merged(struct worker *worker, const bson_oid
 {
     struct merged merged;
     const char *collection;
+    const bson_t *after;
     bson_value_t id;
     truce_status status;
 
@@ -902,10 +957,13 @@ static truce_status journal_release_merged(struct worker *worker, const bson_oid
     if (!strcmp(truce__field_text(post, "op"), "set") &&
         truce__document_check(&merged.after, "document", NULL))
         give_way(commit, post, seen, &merged);
-    status = journal_store_discarded(worker, commit, post, &merged, error);
-    if (!status)
-        status = journal_write_same(worker, commit, collection, seen,
-                                    bson_empty(&merged.after) ? NULL : &merged.after, done, error);
+    status = journal_store_discarded(worker, commit, post, &merged, false, error);
+    after = bson_empty(&merged.after) ? NULL : &merged.after;
+    /* Invariant CL4: a document that cannot be compared is noted. */
+    if (!status && release_comparable(worker, seen))
+        status = journal_write_same(worker, commit, collection, seen, after, done, error);
+    else if (!status)
+        status = journal_write_noted(worker, commit, post, seen, after, done, error);
     merged_release(&merged);
     return status;
 }
@@ -1018,9 +1076,8 @@ struct release {
     /* `filter` matches the document while it has the intent. `write` is the update or the
      * document. */
     bson_t filter, write;
-    /* `remove`: the release removes the document. `noted`: the document is noted in the commit as
-     * overwritten (CL3). */
-    bool remove, noted;
+    /* The release removes the document. */
+    bool remove;
     /* The error with which the store refused the last write. */
     bson_error_t reason;
 };
@@ -1052,33 +1109,12 @@ static void release_end(struct release *release)
     bson_destroy(&release->filter);
 }
 
-static truce_status release_note(struct release *release, bson_error_t *error)
-{
-    release->noted = true;
-    return journal_note(release->worker, release->commit, release->collection, &release->id, error);
-}
-
 static bool release_is(const struct release *release, const char *op)
 {
     return !strcmp(release->op, op);
 }
 
-/* Reports what a write without a comparison replaced (CL4). */
-static truce_status release_report(struct release *release, const bson_t *before,
-                                   bson_error_t *error)
-{
-    truce_status status = release->noted ? TRUCE_OK : release_note(release, error);
-    struct merged merged;
-
-    journal_merge(release->commit, release->post, before, false, &merged);
-    if (!status)
-        status = journal_store_discarded(release->worker, release->commit, release->post, &merged,
-                                         error);
-    merged_release(&merged);
-    return status;
-}
-
-/* Writes without a comparison. */
+/* Releases a stub or a hold, which overwrite nothing. */
 static truce_status write_over(struct release *release, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(release->worker),
@@ -1089,9 +1125,7 @@ static truce_status write_over(struct release *release, bson_error_t *error)
         release->remove ? NULL : &release->write, &options, &before, &release->reason);
 
     release->worker->did += !status;
-    if (!status && !release_is(release, "hold") && journal_was_changed(release->post, &before))
-        status = release_report(release, &before, error);
-    else if (status && error)
+    if (status && error)
         *error = release->reason;
     bson_destroy(&before);
     return status;
@@ -1127,12 +1161,6 @@ void truce__journal_release_write(const truce_store *store, const bson_oid_t *co
     made->write.exact = truce__filter_held(store, &release.id, &made->exact, commit, &made->filter);
 }
 
-static bool release_comparable(const struct release *release, const bson_t *seen)
-{
-    return (release->worker->store->capabilities & TRUCE_CAN_COMPARE) ||
-           seen->len <= VALUE_GUARD_BYTES_MAX;
-}
-
 /* Makes one write that compares the document (CL1, CL2). */
 static truce_status write_seen(struct release *release, const bson_t *seen, bool *done,
                                bson_error_t *error)
@@ -1158,14 +1186,20 @@ static truce_status write_seen(struct release *release, const bson_t *seen, bool
 static truce_status release_seen(struct release *release, const bson_t *seen, bool last, bool *done,
                                  bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
+    truce_status status;
 
-    if (release_comparable(release, seen) && !last && !release_is(release, "hold"))
+    /* Invariants CL3 and CL4: a write without a comparison is noted. */
+    if (release_comparable(release->worker, seen) && !last && !release_is(release, "hold"))
         return write_seen(release, seen, done, error);
-    *done = true;
-    if (release_comparable(release, seen) && !release_is(release, "hold")) /* CL3 */
-        status = release_note(release, error);
-    return status ? status : write_over(release, error);
+    *done = release_is(release, "hold");
+    if (*done)
+        return write_over(release, error);
+    status = journal_write_noted(release->worker, release->commit, release->post, NULL,
+                                 release->remove ? NULL : &release->write, done, &release->reason);
+    release->worker->did += *done;
+    if (status && error)
+        *error = release->reason;
+    return status;
 }
 
 static truce_status release_read_and_write(struct release *release, bool last, bool *done,

@@ -144,7 +144,7 @@ static bool plain_is_reported(struct run *run, const bson_t *document)
            (count_with(run, "truce_displaced", BCON_NEW("commit", BCON_OID(bson_iter_oid(&iter)))) >
                 0 ||
             count_with(run, "truce_commits",
-                       BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)), "overwritten", "{",
+                       BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)), "overwritten.0", "{",
                                 "$exists", BCON_BOOL(true), "}")) == 1);
 }
 

@@ -3,9 +3,13 @@
  * dead one, and a process dies at the m-th call. A value that a release overwrites is reported
  * anyway, or kept, and a value that it does not overwrite is not reported.
  *
- * TRUCE_RELEASE_STEP: the second plain write comes at every so many calls after the first.
+ * TRUCE_RELEASE_STEP: the second plain write comes at every so many calls after the first. (The
+ * default is 1, or 4 for a large document.)
  */
+#include <malloc.h>
+
 #include "base/clock.h"
+#include "commit/commit_entry.h"
 #include "tests/support/bank.h"
 #include "tests/support/hooked.h"
 #include "tests/support/no_sleep.h"
@@ -13,7 +17,9 @@
 
 /* ---- a store that lets another client in ----------------------------------------------------- */
 
-#define ENTRIES 2
+#define ENTRIES   2
+#define EVERY     (-1) /* call, up to EVERY_MAX */
+#define EVERY_MAX 500
 
 static const char *entries[ENTRIES]; /* plain writes of "a" */
 static int enter_at[ENTRIES];        /* before which call; 0: never */
@@ -33,7 +39,7 @@ static void before_call(truce_store *store)
         bson_t *filter, *update;
         bson_error_t error = {0};
 
-        if (!enter_at[i] || enter_at[i] != calls)
+        if (enter_at[i] == EVERY ? calls > EVERY_MAX : !enter_at[i] || enter_at[i] != calls)
             continue;
         filter = test_bson("{'_id': 'a'}");
         update = test_bson(entries[i]);
@@ -57,6 +63,7 @@ struct story {
     const char *left[2];      /* a filter that matches while the plain write is the current value */
     const char *displaced[2]; /* kept in truce_displaced so */
     bool merges;              /* all plain writes stay, and nothing is reported */
+    bool large;               /* the document is too large for a comparison */
 };
 
 struct patient {
@@ -79,7 +86,26 @@ static void commit_others(truce_store *store)
     truce_commit_free(made);
 }
 
-static void open_patient(struct patient *patient, uint32_t lacks)
+/* Inserts {_id: "a", n: 0, d: {e: 0}}, with a long field `text` if it must be large. */
+static void insert_a(truce_store *store, bool large)
+{
+    bson_t *document = test_bson("{'_id': 'a', 'n': 0, 'd': {'e': 0}}");
+    bson_error_t error = {0};
+
+    if (large) { /* Freed memory is used again, because new pages take most of the time. */
+        char *text = bson_malloc(VALUE_GUARD_BYTES_MAX);
+
+        mallopt(M_MMAP_THRESHOLD, 1 << 28);
+        mallopt(M_TRIM_THRESHOLD, 1 << 30);
+        memset(text, 'x', VALUE_GUARD_BYTES_MAX);
+        bson_append_utf8(document, "text", -1, text, (int)VALUE_GUARD_BYTES_MAX);
+        bson_free(text);
+    }
+    CHECK_OK(truce_insert(store, "things", document, NULL, &error), error);
+    bson_destroy(document);
+}
+
+static void open_patient(struct patient *patient, uint32_t lacks, bool large)
 {
     bson_t *index = test_bson("{'key': {'_intent': 1}, 'sparse': true}");
     bson_error_t error = {0};
@@ -89,7 +115,7 @@ static void open_patient(struct patient *patient, uint32_t lacks)
     memset(landed, 0, sizeof landed);
     CHECK_OK(truce_store_open("memory:", NULL, &patient->below, &error), error);
     patient->below->capabilities &= ~(lacks | (uint32_t)TRUCE_CAN_ATOMIC_BULK);
-    insert_json(patient->below, "things", "{'_id': 'a', 'n': 0, 'd': {'e': 0}}");
+    insert_a(patient->below, large);
     CHECK_OK(truce_index_create(patient->below, "things", index, &error), error);
     bson_destroy(index);
     hooked_make(patient->below, before_call);
@@ -100,17 +126,23 @@ static void open_patient(struct patient *patient, uint32_t lacks)
     commit_others(patient->store);
 }
 
-/* The process dies at that call, before or after it; 0: it lives. */
-static void arm(struct patient *patient, int at, bool after)
-{
-    uint64_t last = at ? (uint64_t)at + after : UINT64_MAX;
+/* The process dies before a call, or after it. Or it lives, and the call fails, or its reply is
+ * lost. */
+enum death { BEFORE, AFTER, FAILED, LOST };
 
-    truce_fault_arm(patient->inner, &(truce_fault_options){.kind = at && after ? TRUCE_FAULT_LOSE
-                                                                               : TRUCE_FAULT_NONE,
-                                                           .at = (uint64_t)at});
-    truce_fault_arm(
-        patient->store,
-        &(truce_fault_options){.kind = TRUCE_FAULT_FAIL, .at = last, .from_then_on = true});
+/* 0: the process lives. */
+static void arm(struct patient *patient, int at, enum death death)
+{
+    bool lose = death == AFTER || death == LOST, fail = death != LOST;
+    uint64_t first = (uint64_t)at + (death == AFTER);
+
+    truce_fault_arm(patient->inner,
+                    &(truce_fault_options){.kind = at && lose ? TRUCE_FAULT_LOSE : TRUCE_FAULT_NONE,
+                                           .at = (uint64_t)at});
+    truce_fault_arm(patient->store,
+                    &(truce_fault_options){.kind = at && fail ? TRUCE_FAULT_FAIL : TRUCE_FAULT_NONE,
+                                           .at = first,
+                                           .from_then_on = death != FAILED});
     calls = 0;
 }
 
@@ -166,6 +198,21 @@ static void judge_merged(truce_store *store)
     CHECK_INT(count_json(store, "truce_commits", "{'overwritten': {'$exists': true}}"), ==, 0);
 }
 
+/* A large document may be noted instead. If no process dies (`m`), it is noted only after a loss. A
+ * value in the way is read and kept before the write, so it is not noted then. */
+static void judge_large(truce_store *store, const struct story *story, int last, bool first, int m)
+{
+    bool stands = count_json(store, "things", story->left[last]) == 1;
+    bool kept = count_json(store, "truce_displaced", story->displaced[last]) == 1;
+    bool noted = count_json(store, "truce_commits", "{'overwritten.0': {'$exists': true}}") == 1;
+
+    CHECK(stands || kept || noted || !landed[last]);
+    if (!m && first) {
+        CHECK_INT(stands + kept, ==, landed[last]);
+        CHECK_INT(noted, ==, kept && !story->plain[1]);
+    }
+}
+
 static void judge(truce_store *store, const struct story *story, const char *what, const int n[2],
                   int m)
 {
@@ -177,6 +224,8 @@ static void judge(truce_store *store, const struct story *story, const char *wha
               ==, 0);
     if (story->merges) {
         judge_merged(store);
+    } else if (story->large) {
+        judge_large(store, story, last, !n[1], m);
     } else {
         stands = count_json(store, "things", story->left[last]) == 1;
         reported = count_json(store, "truce_displaced", story->displaced[last]) == 1;
@@ -203,17 +252,17 @@ static void decide_and_die(struct patient *patient, const struct story *story)
 
 /* False: past the last call. */
 static bool run(const struct story *story, uint32_t lacks, bool swept, const int n[2], int m,
-                bool after)
+                enum death death)
 {
     struct patient patient;
     bool reached;
 
-    open_patient(&patient, lacks);
+    open_patient(&patient, lacks, story->large);
     inside = true;
     if (swept)
         decide_and_die(&patient, story);
     inside = false;
-    arm(&patient, m, after);
+    arm(&patient, m, death);
     for (int i = 0; i < ENTRIES; i++) {
         entries[i] = story->plain[i];
         enter_at[i] = n[i];
@@ -223,7 +272,7 @@ static bool run(const struct story *story, uint32_t lacks, bool swept, const int
     else
         (void)!commit(patient.store, story);
     reached = calls >= n[n[1] ? 1 : 0];
-    arm(&patient, 0, false);
+    arm(&patient, 0, BEFORE);
     inside = true;
     for (int i = 0; i < 2; i++)
         CHECK_INT(sweep(patient.store), ==, TRUCE_OK);
@@ -233,27 +282,33 @@ static bool run(const struct story *story, uint32_t lacks, bool swept, const int
     return reached;
 }
 
-#define DEATHS 6 /* calls from that of the plain write on at which a process may die */
+#define DEATHS       6 /* calls from that of the plain write on at which a process may die */
+#define DEATHS_LARGE 4 /* the same for a large document: a note, the write, a kept value, the end */
 
 static void all(const struct story *story, uint32_t lacks, bool swept)
 {
     bool reached = true;
     int runs = 0; /* writes before the read are seen */
-    int step = (int)test_scale("TRUCE_RELEASE_STEP", 1);
+    int step = (int)test_scale("TRUCE_RELEASE_STEP", story->large ? 4 : 1);
+    int deaths = story->large ? DEATHS_LARGE : DEATHS;
 
     for (int first = swept ? 1 : 2; reached; first++) {
         int seconds = story->plain[1] ? 6 : 0;
 
         for (int more = 0; more <= seconds; more += step) {
             int n[2] = {first, more ? first + more : 0};
-            bool there = run(story, lacks, swept, n, 0, false);
+            bool there = run(story, lacks, swept, n, 0, BEFORE);
             int from = entered;
 
             reached = more ? reached : there;
-            for (int m = from; there && m < from + DEATHS; m++) {
-                run(story, lacks, swept, n, m, false);
-                run(story, lacks, swept, n, m, true);
+            for (int m = from; there && m < from + deaths; m++) {
+                run(story, lacks, swept, n, m, BEFORE);
+                run(story, lacks, swept, n, m, LOST);
                 runs += 2;
+                if (story->large) /* which takes longer */
+                    continue;
+                run(story, lacks, swept, n, m, AFTER);
+                run(story, lacks, swept, n, m, FAILED);
             }
         }
     }
@@ -300,4 +355,59 @@ TEST(keeps_an_entry_in_the_way_whichever_process_dies)
         .plain = {"{'$set': {'d': 5}}", "{'$set': {'d': 6}}"},
         .left = {"{'_id': 'a', 'd': 5}", "{'_id': 'a', 'd': 6}"},
         .displaced = {"{'values': {'p': 'd', 'v': 5}}", "{'values': {'p': 'd', 'v': 6}}"}});
+}
+
+TEST(reports_a_lost_write_to_a_large_document_whichever_process_dies)
+{
+    struct story story = {.change = "{'$set': {'n': 1}}",
+                          .plain = {"{'$set': {'n': 100}}"},
+                          .left = {"{'_id': 'a', 'n': 100}"},
+                          .displaced = {"{'values': {'p': 'n', 'v': 100}}"},
+                          .large = true};
+
+    all(&story, TRUCE_CAN_COMPARE, false);
+    all(&story, TRUCE_CAN_COMPARE, true);
+}
+
+TEST(reports_a_lost_write_to_a_removed_large_document_whichever_process_dies)
+{
+    struct story story = {.plain = {"{'$set': {'n': 100}}"},
+                          .left = {"{'_id': 'a', 'n': 100}"},
+                          .displaced = {"{'values.p': '', 'values.v._id': 'a', 'values.v.n': 100}"},
+                          .large = true};
+
+    all(&story, TRUCE_CAN_COMPARE, true);
+}
+
+TEST(reports_entries_in_the_way_in_a_large_document_whichever_process_dies)
+{
+    struct story story = {
+        .change = "{'$set': {'d.e': 1}}",
+        .plain = {"{'$set': {'d': 5}}", "{'$set': {'d': 6}}"},
+        .left = {"{'_id': 'a', 'd': 5}", "{'_id': 'a', 'd': 6}"},
+        .displaced = {"{'values': {'p': 'd', 'v': 5}}", "{'values': {'p': 'd', 'v': 6}}"},
+        .large = true};
+
+    all(&story, TRUCE_CAN_COMPARE, true);
+}
+
+TEST(ends_a_release_before_which_the_document_always_changes)
+{
+    struct story story = {.change = "{'$set': {'n': 1}}"};
+    struct patient patient;
+
+    open_patient(&patient, 0, false);
+    inside = true;
+    decide_and_die(&patient, &story);
+    inside = false;
+    arm(&patient, 0, BEFORE);
+    entries[0] = "{'$inc': {'m': 1}}";
+    enter_at[0] = EVERY;
+    CHECK_INT(sweep(patient.store), ==, TRUCE_OK);
+    inside = true;
+    CHECK_INT(calls, <, EVERY_MAX);
+    CHECK_INT(count_json(patient.below, "things", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(patient.below, "things", "{'_id': 'a', 'n': 1, 'm': {'$gt': 30}}"), ==, 1);
+    CHECK_INT(count_json(patient.below, "truce_commits", "{'overwritten.0.id': 'a'}"), ==, 1);
+    truce_store_close(patient.store);
 }

@@ -282,7 +282,7 @@ static void put(truce_store *store, const struct stands *stands)
  * writes. */
 static int64_t count_reported(truce_store *store)
 {
-    bson_t *filter = test_bson("{'overwritten': {'$exists': true}}");
+    bson_t *filter = test_bson("{'overwritten.0': {'$exists': true}}");
     bson_error_t error;
     int64_t count = 0, kept = 0;
 

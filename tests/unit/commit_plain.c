@@ -162,6 +162,7 @@ static void large_document(truce_store *store, const struct setting *setting)
     truce_commit_free(commit);
     if (setting->lacks) /* nothing was sent that is too large for a filter */
         CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 3);
+    CHECK_INT(count_json(store, "truce_commits", "{'overwritten.0': {'$exists': true}}"), ==, 0);
     bson_destroy(&document);
     bson_free(text);
 }
