@@ -1685,7 +1685,7 @@ type LedgerAccountsOptions struct {
 //
 // Reply: `accounts`, by name: each {account, currency, digits, number, balance, out, in, available,
 // min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last name. The
-// balances of one reply are of one snapshot.
+// balances of one reply are of one snapshot. A `note` says if no account has the `prefix`.
 func (db *Database) LedgerAccounts(
 	ctx context.Context, ledger string, o LedgerAccountsOptions,
 ) (Reply, error) {
@@ -1739,8 +1739,9 @@ type LedgerReportOptions struct {
 // ledger: the collection of the ledger.
 //
 // Reply: `rows` of a snapshot, by group, account, and currency: each {group, account, currency,
-// digits, change, balance}, where `balance` includes all earlier periods. Value dates count. An
-// error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 bits.
+// digits, change, balance}, where `balance` includes all earlier periods. Value dates count. A
+// `note` says if no account has the `prefix`. An error: 146 (limit reached) the report has too many
+// rows, or a sum exceeds 64 bits.
 func (db *Database) LedgerReport(
 	ctx context.Context, ledger string, o LedgerReportOptions,
 ) (Reply, error) {

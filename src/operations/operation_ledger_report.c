@@ -110,6 +110,32 @@ static bool ledger_add_account(const truce_ledger_account *account,
     return continues;
 }
 
+/* Ends the walk at the first account. */
+static bool ledger_find_account(const truce_ledger_account *account,
+                                const truce_ledger_balance *balance, void *arg)
+{
+    (void)account, (void)balance;
+    *(bool *)arg = true;
+    return false;
+}
+
+/* Appends a note to an empty reply if no account has the prefix, as if it is misspelled. */
+static void ledger_note_prefix(struct operation_call *call, truce_ledger *ledger,
+                               const char *prefix, bson_t *reply)
+{
+    bool found = false;
+    char *note;
+
+    if (!prefix ||
+        truce__ledger_balances_after(ledger, prefix, NULL, ledger_find_account, &found, NULL) ||
+        found)
+        return;
+    note = bson_strdup_printf("no account of \"%.100s\" is \"%.200s\" or below it",
+                              bson_iter_utf8(&call->target, NULL), prefix);
+    BSON_APPEND_UTF8(reply, "note", call->host->message(call, note));
+    bson_free(note);
+}
+
 static truce_status ledger_run_accounts(struct operation_call *call, const void *arg, bson_t *reply,
                                         bson_error_t *error)
 {
@@ -128,6 +154,8 @@ static truce_status ledger_run_accounts(struct operation_call *call, const void 
         status = accounts.status;
         *error = accounts.error;
     }
+    if (!status && !accounts.list.count)
+        ledger_note_prefix(call, handle->thing, given->prefix, reply);
     truce__operation_return(call, handle);
     return truce__reply_list_end(&accounts.list, status, "accounts", reply);
 }
@@ -136,9 +164,10 @@ const struct operation_row truce__ledger_accounts_operation = {
     OPERATION("truceLedgerAccounts", ROLE_READ, "lists accounts with their rules and balances"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer = "`accounts`, by name: each {account, currency, digits, number, balance, out, in, "
-              "available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with "
-              "`after` the last name. The balances of one reply are of one snapshot",
+    .answer =
+        "`accounts`, by name: each {account, currency, digits, number, balance, out, in, "
+        "available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with "
+        "`after` the last name. The balances of one reply are of one snapshot. A `note` says if no account has the `prefix`",
     .fields = accounts_fields,
     .size = sizeof(struct accounts_given),
     .run = ledger_run_accounts,
@@ -813,6 +842,8 @@ static truce_status ledger_run_report(struct operation_call *call, const void *a
         status = report_add_up(&report, error);
     if (!status)
         status = report_append_cells(&report, reply, error);
+    if (!status && !report.count)
+        ledger_note_prefix(call, report.ledger, given->prefix, reply);
     report_release(&report);
     truce__operation_return(call, handle);
     return status;
@@ -826,8 +857,8 @@ const struct operation_row truce__ledger_report_operation = {
     .answer =
         "`rows` of a snapshot, by group, account, and currency: each {group, account, currency, "
         "digits, change, balance}, where `balance` includes all earlier periods. Value dates "
-        "count. An error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 "
-        "bits",
+        "count. A `note` says if no account has the `prefix`. An error: 146 (limit reached) the "
+        "report has too many rows, or a sum exceeds 64 bits",
     .fields = report_fields,
     .size = sizeof(struct report_given),
     .run = ledger_run_report,

@@ -131,13 +131,19 @@ bool truce__field_to_whole(const bson_iter_t *at, int64_t *number)
            truce__number_to_int64(truce__value_of_iter(at), number);
 }
 
-/* Reads a number that must be whole: amounts and versions are never rounded. */
-static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
+/* Reads a number that must be whole: amounts and versions are never rounded. A time is often passed
+ * as a string or as a date, so its error names the unit. */
+static truce_status fields_keep_whole(enum field_type type, const bson_iter_t *at, int64_t *number,
+                                      bson_error_t *error)
 {
     char text[60];
 
     if (!truce__field_is_number(at))
-        return truce__field_wrong_type(at, "a number", error);
+        return truce__field_wrong_type(at,
+                                       type == FIELD_TIME ? "a number of milliseconds since 1970"
+                                       : type == FIELD_DURATION ? "a number of milliseconds"
+                                                                : "a number",
+                                       error);
     if (!truce__field_to_whole(at, number))
         return truce__refuse(
             CODE_BAD_VALUE, error, "the field '%.80s' must be a whole number of 64 bits, not %s",
@@ -207,7 +213,7 @@ static truce_status fields_store_value(struct arena *arena, const struct field *
     case FIELD_WHOLE:
     case FIELD_TIME:
     case FIELD_DURATION:
-        return fields_keep_whole(at, into, error);
+        return fields_keep_whole(field->type, at, into, error);
     case FIELD_FLAG:
         if (!BSON_ITER_HOLDS_BOOL(at) && !truce__field_is_number(at))
             return truce__field_wrong_type(at, "true or false", error);

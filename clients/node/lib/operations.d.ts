@@ -1767,7 +1767,8 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    *
    * Reply: `accounts`, by name: each {account, currency, digits, number, balance, out, in,
    * available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last
-   * name. The balances of one reply are of one snapshot
+   * name. The balances of one reply are of one snapshot. A `note` says if no account has the
+   * `prefix`
    */
   ledgerAccounts(ledger: string, options?: LedgerAccountsOptions): R;
 
@@ -1788,8 +1789,9 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * ledger: the collection of the ledger
    *
    * Reply: `rows` of a snapshot, by group, account, and currency: each {group, account, currency,
-   * digits, change, balance}, where `balance` includes all earlier periods. Value dates count. An
-   * error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 bits
+   * digits, change, balance}, where `balance` includes all earlier periods. Value dates count. A
+   * `note` says if no account has the `prefix`. An error: 146 (limit reached) the report has too
+   * many rows, or a sum exceeds 64 bits
    */
   ledgerReport(ledger: string, options?: LedgerReportOptions): R;
 

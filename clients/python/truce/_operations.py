@@ -1689,7 +1689,8 @@ class Operations(CommitOperations[R]):
 
         Reply: `accounts`, by name: each {account, currency, digits, number, balance, out, in,
         available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the
-        last name. The balances of one reply are of one snapshot
+        last name. The balances of one reply are of one snapshot. A `note` says if no account has
+        the `prefix`
         """
 
     @operation("truceLedgerSearch", again=True)
@@ -1738,8 +1739,8 @@ class Operations(CommitOperations[R]):
 
         Reply: `rows` of a snapshot, by group, account, and currency: each {group, account,
         currency, digits, change, balance}, where `balance` includes all earlier periods. Value
-        dates count. An error: 146 (limit reached) the report has too many rows, or a sum exceeds 64
-        bits
+        dates count. A `note` says if no account has the `prefix`. An error: 146 (limit reached) the
+        report has too many rows, or a sum exceeds 64 bits
         """
 
     @operation("truceLedgerPending", again=True)
