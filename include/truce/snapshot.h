@@ -20,9 +20,13 @@
  * began. Past either limit it ends: its reads fail with TRUCE_EXPIRED, and writers are no longer
  * affected. It also ends if the log is longer than twice its maximum of bytes (and than 256 MiB)
  * while no snapshot is unlimited. None of these conditions ends a snapshot before something is
- * written. If 128 cursors and snapshots are open and another one is opened, the oldest that has
- * limits and is not in use ends. The same limits apply to each cursor that is read in several parts
+ * written. The same limits apply to each cursor that is read in several parts
  * (truce_store_options). `truce doctor` reports which process pins the log.
+ *
+ * A store has at most 160 open snapshots, and the next one is refused. It has at most 128 such
+ * cursors, or up to 1,200 if the process may open 9,600 files. If another cursor begins, the one
+ * that was unused for the longest ends: its next read fails with TRUCE_EXPIRED. If all were used
+ * within the last 10 seconds, the new read fails with TRUCE_LIMIT.
  *
  * On `memory:`, a snapshot keeps replaced documents, without a limit. On `mongodb://`, it requires
  * read concern "snapshot" (MongoDB 5.0, replica set or sharded cluster). The server's own limit
@@ -58,8 +62,7 @@ typedef struct truce_snapshot_options {
 
 /* Takes a snapshot. It contains every write that was acknowledged before the call. The snapshot of
  * a view is another view of the same state. If the store does not support snapshots, the call fails
- * with TRUCE_INVALID. If 128 cursors and snapshots are open, the oldest that has limits and is not
- * in use ends. If all have no limits or are in use, the call fails with TRUCE_LIMIT. On failure,
+ * with TRUCE_INVALID. If 160 snapshots are open, the call fails with TRUCE_LIMIT. On failure,
  * `*view` is NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot(truce_store *store,
                                                         const truce_snapshot_options *options,

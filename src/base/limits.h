@@ -154,8 +154,14 @@
 /* The users that one usersInfo command returns. */
 #define TRUCE_USERS_LISTED_MAX 10000
 
-/* The cursors and snapshots of one store that can pin the log. */
-#define TRUCE_SNAPSHOTS_MAX 128
+/* The cursors of one store that can pin the log: an eighth of the files that the process may open,
+ * within these two bounds. A cursor uses two files. */
+#define TRUCE_CURSORS_LEAST 128
+#define TRUCE_CURSORS_MOST  1200
+/* A cursor that was used within this time is not ended for another one. */
+#define TRUCE_CURSOR_USED_MS 10000
+/* The snapshots of one store, including those of the server's transactions and snapshot sessions. */
+#define TRUCE_SNAPSHOTS_MAX 160
 /* The default of their maximum age. */
 #define TRUCE_SNAPSHOT_AGE_MS 600000
 /* The default of the maximum bytes that are written to the log since they began. */

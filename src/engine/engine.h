@@ -89,8 +89,8 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
 void truce__engine_close(struct engine *engine);
 
 /* Returns a read-only view of the engine: every read of the view uses the same snapshot. It must be
- * closed before the engine. If `limits` is NULL, the limits are those of the engine. A view of a
- * view has the same snapshot. */
+ * closed before the engine. A limit of 0 is that of the engine. A view of a view has the same
+ * snapshot. */
 truce_status truce__engine_view(struct engine *engine, const struct snapshot_limits *limits,
                                 struct engine **view, bson_error_t *error);
 

@@ -12,7 +12,7 @@
  *
  *     kept --enter--> in use --leave--> kept --release--> gone
  *     kept --expired: by the thread, or when it is entered--> ended --release--> gone
- *     kept --the oldest that may be ended, if there are TRUCE_SNAPSHOTS_MAX when another is kept-->
+ *     kept --unused for the longest, if too many cursors are open when another one is kept-->
  *          ended --release--> gone
  *
  * A snapshot expires once something was written since it began, and one of these holds:
@@ -24,6 +24,12 @@
  * The third condition ends chains of overlapping reads: each is short enough, but together they
  * would keep the log from ever beginning again.
  *
+ * Each snapshot has a connection, which uses two files and some memory, so their number has a
+ * maximum. Cursors and views have separate ones: cursors that a program forgot to close cannot keep
+ * a transaction from beginning. If too many cursors are open, the cursor that was unused for the
+ * longest ends. If all were used within the last seconds, the new read fails instead: a program
+ * that opens too many cursors then gets the error itself, and no other read ends.
+ *
  * Invariants:
  *  1. The thread that has entered a snapshot uses its connection, and a snapshot is ended only
  *     under its mutex.
@@ -33,6 +39,8 @@
  *  4. The thread sleeps if nothing was kept and no connection could rest (reader_pool.c) for
  *     IDLE_MAX checks. Otherwise it checks five times a second. It ends snapshots that their owners
  *     have forgotten; an active owner notices the end itself.
+ *  5. A new read never ends a view, nor a cursor that is in use or was used within
+ *     TRUCE_CURSOR_USED_MS.
  *
  * A process that is stopped keeps its snapshots. Other processes see which one it is (truce
  * doctor), but cannot end its snapshots.
@@ -40,6 +48,7 @@
 #include "engine/snapshots.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -53,6 +62,19 @@
 /* The number of checks without snapshots and without connections that may rest before the thread
  * sleeps. */
 #define IDLE_MAX 25
+/* The nanoseconds within which the log gets one message about ended snapshots. */
+#define MESSAGE_NS INT64_C(10000000000)
+
+/* Returns the maximum number of cursors, which depends on the files that the process may open. */
+static unsigned snapshots_cursors_most(void)
+{
+    struct rlimit files;
+    rlim_t most = getrlimit(RLIMIT_NOFILE, &files) ? 0 : files.rlim_cur / 8;
+
+    return most < TRUCE_CURSORS_LEAST  ? TRUCE_CURSORS_LEAST
+           : most > TRUCE_CURSORS_MOST ? TRUCE_CURSORS_MOST
+                                       : (unsigned)most;
+}
 
 void truce__snapshots_init(struct snapshots *snapshots, struct readers *readers, struct lock *lock,
                            const struct snapshot_limits *limits)
@@ -64,6 +86,7 @@ void truce__snapshots_init(struct snapshots *snapshots, struct readers *readers,
         snapshots->limits.age_ms = TRUCE_SNAPSHOT_AGE_MS;
     if (!snapshots->limits.log)
         snapshots->limits.log = TRUCE_SNAPSHOT_LOG_BYTES;
+    snapshots->cursors_most = snapshots_cursors_most();
     snapshots->end = &snapshots->first;
     truce__pins_init(&snapshots->pins, lock);
     pthread_mutex_init(&snapshots->mutex, NULL);
@@ -89,6 +112,30 @@ void truce__snapshots_release(struct snapshots *snapshots)
 
 /* ---- ending --------------------------------------------------------------------------------- */
 
+/* Logs the end of a snapshot. A burst gives one message, and the next message has the number of the
+ * others. */
+static void snapshots_log_end(const struct snapshot *snapshot, const char *why)
+{
+    struct snapshots *all = snapshot->all;
+    int64_t now = truce__clock_monotonic_ns();
+    long long last = atomic_load(&all->logged_ns);
+    char others[60] = "";
+    unsigned count;
+
+    if ((last && now - last < MESSAGE_NS) ||
+        !atomic_compare_exchange_strong(&all->logged_ns, &last, now)) {
+        atomic_fetch_add(&all->unlogged, 1);
+        return;
+    }
+    count = atomic_exchange(&all->unlogged, 0);
+    if (count)
+        snprintf(others, sizeof others, "; %u others ended since the last message", count);
+    truce__log_emit(&all->readers->durable->log_hook, TRUCE_LOG_INFO,
+                    "ended a cursor or snapshot of \"%s\" after %lld s, because %s%s",
+                    all->readers->durable->path,
+                    (long long)((now - snapshot->since_ns) / 1000000000), why, others);
+}
+
 /* Ends the snapshot, if it has not ended, and returns its connection to the pool. `why` is the
  * reason for its owner and for the log, or "" if the owner ends it. Called under the mutex of the
  * snapshot. */
@@ -98,11 +145,7 @@ static void snapshots_end(struct snapshot *snapshot, const char *why)
         return;
     snapshot->why = why;
     if (*why)
-        truce__log_emit(
-            &snapshot->all->readers->durable->log_hook, TRUCE_LOG_INFO,
-            "ended a cursor or snapshot of \"%s\" after %lld s, because %s",
-            snapshot->all->readers->durable->path,
-            (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000), why);
+        snapshots_log_end(snapshot, why);
     truce__kv_snapshot_end(snapshot->reader.kv);
     truce__readers_attach(snapshot->all->readers, &snapshot->reader, snapshot->home);
 }
@@ -216,6 +259,7 @@ static void snapshots_add(struct snapshots *snapshots, struct snapshot *snapshot
     *snapshots->end = snapshot;
     snapshots->end = &snapshot->next;
     snapshots->count++;
+    snapshots->views += snapshot->view;
     snapshots->unlimited += snapshot->limits.unlimited;
     snapshots_report(snapshots);
 }
@@ -228,31 +272,77 @@ static void take_off(struct snapshots *snapshots, struct snapshot *snapshot)
     else
         snapshots->end = snapshot->link;
     snapshots->count--;
+    snapshots->views -= snapshot->view;
     snapshots->unlimited -= snapshot->limits.unlimited;
     snapshots_report(snapshots);
 }
 
-/* Ends the oldest snapshot that may be ended and still has its connection, if too many are open.
- * Returns false if too many stay open. Called under the mutex. */
-static bool snapshots_make_room(struct snapshots *snapshots)
+/* Returns the number of open views or cursors. A snapshot in use counts as open. If `unused` is not
+ * NULL, sets it to the one that was unused for the longest and not within TRUCE_CURSOR_USED_MS, whose
+ * mutex the caller unlocks, or to NULL. Called under the mutex. */
+static unsigned snapshots_count_open(struct snapshots *snapshots, bool views,
+                                     struct snapshot **unused)
 {
+    int64_t latest = truce__clock_monotonic_ns() - TRUCE_CURSOR_USED_MS * INT64_C(1000000);
+    struct snapshot *found = NULL;
     unsigned open = 0;
-    bool ended = false;
 
     for (struct snapshot *snapshot = snapshots->first; snapshot; snapshot = snapshot->next) {
-        pthread_mutex_lock(&snapshot->mutex);
-        open += snapshot->reader.kv != NULL;
-        pthread_mutex_unlock(&snapshot->mutex);
-    }
-    for (struct snapshot *snapshot = snapshots->first;
-         snapshot && !ended && open >= TRUCE_SNAPSHOTS_MAX; snapshot = snapshot->next) {
-        if (snapshot->limits.unlimited || pthread_mutex_trylock(&snapshot->mutex))
+        struct snapshot *unlock = snapshot;
+
+        if (snapshot->view != views)
             continue;
-        ended = snapshot->reader.kv != NULL;
-        snapshots_end(snapshot, "too many cursors and snapshots were open, and it was the oldest");
-        pthread_mutex_unlock(&snapshot->mutex);
+        if (pthread_mutex_trylock(&snapshot->mutex)) {
+            open++;
+            continue;
+        }
+        open += snapshot->reader.kv != NULL;
+        if (unused && snapshot->reader.kv && snapshot->used_ns < latest) {
+            latest = snapshot->used_ns;
+            unlock = found;
+            found = snapshot;
+        }
+        if (unlock)
+            pthread_mutex_unlock(&unlock->mutex);
     }
-    return ended || open < TRUCE_SNAPSHOTS_MAX;
+    if (unused)
+        *unused = found;
+    return open;
+}
+
+/* Ends the cursor that was unused for the longest if the maximum is open. Fails with LIMIT if none
+ * can be ended. Called under the mutex. */
+static truce_status snapshots_admit_cursor(struct snapshots *snapshots, bson_error_t *error)
+{
+    struct snapshot *unused;
+    bool full;
+
+    if (snapshots->count - snapshots->views < snapshots->cursors_most)
+        return TRUCE_OK;
+    full = snapshots_count_open(snapshots, false, &unused) >= snapshots->cursors_most;
+    /* Invariant 5. */
+    if (full && !unused)
+        return truce__fail(
+            TRUCE_LIMIT, error,
+            "%u cursors are open, which is the maximum, and each was used within the last %d s: "
+            "read cursors to their end or close them",
+            snapshots->cursors_most, TRUCE_CURSOR_USED_MS / 1000);
+    if (full)
+        snapshots_end(unused, "too many cursors were open, and it was unused for the longest time");
+    if (unused)
+        pthread_mutex_unlock(&unused->mutex);
+    return TRUCE_OK;
+}
+
+/* Fails with LIMIT if the maximum of views is open. Called under the mutex. */
+static truce_status snapshots_admit_view(struct snapshots *snapshots, bson_error_t *error)
+{
+    if (snapshots->views < TRUCE_SNAPSHOTS_MAX ||
+        snapshots_count_open(snapshots, true, NULL) < TRUCE_SNAPSHOTS_MAX)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_LIMIT, error,
+                       "%d snapshots are open, which is the maximum: close some",
+                       TRUCE_SNAPSHOTS_MAX);
 }
 
 void truce__snapshots_wake(struct snapshots *snapshots)
@@ -267,7 +357,7 @@ bool truce__snapshots_room(struct snapshots *snapshots)
     bool room;
 
     pthread_mutex_lock(&snapshots->mutex);
-    room = snapshots->count < TRUCE_SNAPSHOTS_MAX / 2;
+    room = snapshots->count < TRUCE_CURSORS_LEAST / 2;
     pthread_mutex_unlock(&snapshots->mutex);
     return room;
 }
@@ -277,25 +367,27 @@ truce_status truce__snapshot_register(struct snapshots *snapshots, struct reader
                                       struct snapshot **snapshot, bson_error_t *error)
 {
     struct snapshot *made;
+    truce_status status;
 
     *snapshot = NULL;
     pthread_mutex_lock(&snapshots->mutex);
-    if (snapshots->count >= TRUCE_SNAPSHOTS_MAX && !snapshots_make_room(snapshots)) {
+    status =
+        limits ? snapshots_admit_view(snapshots, error) : snapshots_admit_cursor(snapshots, error);
+    if (status) {
         pthread_mutex_unlock(&snapshots->mutex);
-        return truce__fail(TRUCE_LIMIT, error,
-                           "%d cursors and snapshots are open, which is the maximum, and none of "
-                           "them can be ended: close some",
-                           TRUCE_SNAPSHOTS_MAX);
+        return status;
     }
     made = bson_malloc0(sizeof *made);
     made->all = snapshots;
     made->references = 1;
+    made->view = limits != NULL;
+    made->own_limits = limits && (limits->age_ms || limits->log);
     made->limits = limits ? *limits : snapshots->limits;
     if (!made->limits.age_ms)
         made->limits.age_ms = snapshots->limits.age_ms;
     if (!made->limits.log)
         made->limits.log = snapshots->limits.log;
-    made->since_ns = truce__clock_monotonic_ns();
+    made->since_ns = made->used_ns = truce__clock_monotonic_ns();
     made->since_ms = truce__clock_wall_ms();
     made->log_at = truce__pins_log(snapshots->pins.lock);
     pthread_mutex_init(&made->mutex, NULL);
@@ -345,10 +437,10 @@ void truce__snapshot_release(struct snapshot *snapshot)
 static truce_status snapshot_fail_expired(const struct snapshot *snapshot, bson_error_t *error)
 {
     return truce__fail(TRUCE_EXPIRED, error,
-                       "the snapshot of this read was ended after %lld s, because %s: read again, "
-                       "or open the snapshot with a larger maximum",
+                       "the snapshot of this read was ended after %lld s, because %s: read again%s",
                        (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000),
-                       snapshot->why);
+                       snapshot->why,
+                       snapshot->own_limits ? ", or open the snapshot with a larger maximum" : "");
 }
 
 truce_status truce__snapshot_enter(struct snapshot *snapshot, struct reader **reader,
@@ -371,6 +463,7 @@ truce_status truce__snapshot_enter(struct snapshot *snapshot, struct reader **re
 
 void truce__snapshot_leave(struct snapshot *snapshot)
 {
+    snapshot->used_ns = truce__clock_monotonic_ns();
     pthread_mutex_unlock(&snapshot->mutex);
 }
 

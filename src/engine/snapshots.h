@@ -7,7 +7,7 @@
  * A kept snapshot pins the log: everything that is written after it began stays in the log, which
  * grows. Therefore a snapshot has a maximum age and a maximum of bytes written since it began, and
  * is ended when it exceeds one of them. It is also ended if the log becomes too long, or if it is
- * the oldest of too many (snapshots.c).
+ * that of a cursor, too many cursors are open, and it was unused for the longest (snapshots.c).
  *
  * On optimistic read-only transactions and their price: Reed, Naming and Synchronization in a
  * Decentralized Computer System, 1978.
@@ -35,6 +35,10 @@ struct snapshot {
     /* Guarded by the mutex of the list. */
     unsigned references;
     struct snapshot_limits limits;
+    /* It is a view, and not the snapshot of a cursor. */
+    bool view;
+    /* It has limits of its own, which are not the defaults. */
+    bool own_limits;
     /* The time at which the snapshot began: monotonic, and by the wall clock. */
     int64_t since_ns, since_ms;
     /* The value of truce__pins_log when the snapshot began. */
@@ -42,6 +46,8 @@ struct snapshot {
 
     /* Guards the fields below. */
     pthread_mutex_t mutex;
+    /* The time at which the snapshot was last used (monotonic). */
+    int64_t used_ns;
     /* The reader, which has no connection after the snapshot was ended. */
     struct reader reader;
     /* The slot of the pool from which the connection came, and to which it returns if the slot is
@@ -57,6 +63,8 @@ struct snapshots {
     struct readers *readers;
     /* The default limits. */
     struct snapshot_limits limits;
+    /* The maximum number of cursors. */
+    unsigned cursors_most;
     struct pins pins;
     /* Guards the list. Locked before the mutex of a snapshot. */
     pthread_mutex_t mutex;
@@ -66,8 +74,12 @@ struct snapshots {
     /* The snapshots that were not released yet, the oldest one first, also those that were ended.
      * `end` is the pointer that the next one is stored in. */
     struct snapshot *first, **end;
-    /* The number of snapshots in the list, and of those that never expire. */
-    unsigned count, unlimited;
+    /* The number of snapshots in the list, of the views in it, and of those that never expire. */
+    unsigned count, views, unlimited;
+    /* The time of the last message about an ended snapshot (monotonic, 0 before the first one), and
+     * the number of snapshots that ended without a message since then. */
+    atomic_llong logged_ns;
+    atomic_uint unlogged;
     /* The state of the thread that ends expired snapshots. */
     bool running, asleep, stop;
     pthread_t thread;
@@ -83,13 +95,14 @@ void truce__snapshots_release(struct snapshots *snapshots);
 /* Makes the thread call truce__readers_tick until no more connections rest. */
 void truce__snapshots_wake(struct snapshots *snapshots);
 
-/* Returns whether fewer snapshots than half of TRUCE_SNAPSHOTS_MAX are not released yet, including
+/* Returns whether fewer snapshots than half of TRUCE_CURSORS_LEAST are not released yet, including
  * those that were ended. */
 bool truce__snapshots_room(struct snapshots *snapshots);
 
-/* Keeps the snapshot that the reader is in, and frees the slot of the pool. If `limits` is NULL,
- * the default limits apply. Fails with LIMIT if too many are kept and none of them can be ended;
- * the reader is then unchanged. */
+/* Keeps the snapshot that the reader is in, and frees the slot of the pool. `limits` are those of a
+ * view; NULL means that the snapshot is that of a cursor, which has the default limits. Fails with
+ * LIMIT if too many views are kept, or too many cursors and none of them can be ended; the reader is
+ * then unchanged. */
 truce_status truce__snapshot_register(struct snapshots *snapshots, struct reader *reader,
                                       const struct snapshot_limits *limits,
                                       struct snapshot **snapshot, bson_error_t *error);

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
+#include "tests/support/cursor_use.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -338,6 +340,70 @@ TEST(cursors_of_a_transaction_are_its_own)
     CHECK_INT(0, ==, open_cursors());
     expect_code(FIRST(A, 2, READ), 0);
     expect_code(NEXT(A, 2, command), 43);
+    end();
+}
+
+/* Reads a document of a cursor. Returns the code of the error, or -1. */
+static int64_t read_one(int64_t id)
+{
+    char command[200];
+    int64_t code;
+    bson_t *reply;
+
+    snprintf(
+        command, sizeof command,
+        "{'getMore': {'$numberLong': '%lld'}, 'collection': 'c', 'batchSize': 1, '$db': 'test'}",
+        (long long)id);
+    reply = ask(command);
+    code = reply_number(reply, "code");
+    bson_destroy(reply);
+    return code;
+}
+
+/* Opens a cursor and reads a document. Returns its id, or the code of the error. */
+static int64_t open_one(void)
+{
+    bson_t *reply = ask("{'find': 'c', 'batchSize': 1, '$db': 'test'}");
+    int64_t id = reply_number(reply, "cursor.id"), code = reply_number(reply, "code");
+
+    bson_destroy(reply);
+    return code > 0 ? code : id;
+}
+
+TEST(other_clients_cursors_end_no_read_and_no_transaction)
+{
+    int64_t report;
+
+    cursor_use_least();
+    begin();
+    for (int i = 0; i < 20; i++) {
+        char *text = bson_malloc(20000), *at = text;
+
+        at += sprintf(at, "{'insert': 'c', '$db': 'test', 'documents': [");
+        for (int j = 0; j < 100; j++)
+            at += sprintf(at, "%s{'_id': %d, 'text': 'a text of some bytes'}", j ? ", " : "",
+                          100 + i * 100 + j);
+        sprintf(at, "]}");
+        expect_code(text, 0);
+        bson_free(text);
+    }
+    report = open_one();
+    expect_code(FIRST(A, 1, READ ", 'filter': {'_id': 1}"), 0);
+    for (int i = 1; i < TRUCE_CURSORS_LEAST; i++) {
+        CHECK_INT(open_one(), >, 1000);
+        cursor_use_set(store, -1, 3600); /* however slow this machine is */
+    }
+    for (int i = 0; i < 10; i++) {
+        CHECK_INT(open_one(), ==, 146);
+        CHECK_INT(read_one(report), ==, -1);
+        cursor_use_set(store, -1, 3600);
+    }
+    expect_code(FIRST(B, 1, READ ", 'filter': {'_id': 2}"), 0);
+    expect_code(NEXT(A, 1, "'aggregate': 'c', 'pipeline': [{'$count': 'n'}], 'cursor': {}"), 0);
+    expect_code(
+        NEXT(A, 1, "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}]"), 0);
+    expect_code(COMMIT(A, 1), 0);
+    expect_code(COMMIT(B, 1), 0);
     end();
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "engine/storage/snapshot_pins.h"
+#include "tests/support/cursor_use.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 #include "truce/doctor.h"
@@ -208,19 +209,74 @@ TEST(ends_snapshots_that_keep_a_log_far_too_long)
     truce_store_close(store);
 }
 
-TEST(expires_the_oldest_of_too_many_reads)
+/* Begins a read that needs one cursor more than the maximum. */
+static void refuses_read(void)
 {
-    truce_cursor *cursors[TRUCE_SNAPSHOTS_MAX + 1];
+    truce_cursor *cursor;
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_LIMIT, truce_find(store, "c", NULL, NULL, &cursor, &error), error);
+    CHECK(strstr(error.message, "read cursors to their end or close them"));
+}
+
+TEST(refuses_a_read_while_too_many_cursors_are_used)
+{
+    truce_cursor *cursors[TRUCE_CURSORS_LEAST];
+    truce_store *view;
     int seen;
 
+    cursor_use_least();
     REQUIRE(open_with(NULL));
-    for (int i = 0; i <= TRUCE_SNAPSHOTS_MAX; i++)
+    view = snapshot(NULL);
+    for (int i = 0; i < TRUCE_CURSORS_LEAST; i++)
         cursors[i] = begin_read(store);
-    CHECK_INT(end_read(cursors[0], &seen), ==, TRUCE_EXPIRED);
-    for (int i = 1; i <= TRUCE_SNAPSHOTS_MAX; i++) {
+    cursor_use_set(store, -1, 3600);
+    refuses_read();
+    reads(view, TRUCE_OK);
+    for (int i = 0; i < TRUCE_CURSORS_LEAST; i++) {
         CHECK_INT(end_read(cursors[i], &seen), ==, TRUCE_OK);
         CHECK_INT(seen, ==, DOCUMENTS);
     }
+    reads(view, TRUCE_OK);
+    truce_cursor_close(begin_read(store));
+    truce_store_close(view);
+    truce_store_close(store);
+}
+
+static int ends_told;
+
+static void note_ends(truce_log_level level, const char *message, void *arg)
+{
+    ends_told += level == TRUCE_LOG_INFO && strstr(message, "ended a cursor");
+}
+
+TEST(ends_the_cursor_that_was_unused_for_the_longest)
+{
+    const truce_store_hooks hooks = {.log = note_ends};
+    const truce_store_options options = {.hooks = &hooks};
+    truce_cursor *cursors[TRUCE_CURSORS_LEAST + 2];
+    truce_store *view;
+    int seen;
+
+    cursor_use_least();
+    REQUIRE(open_with(&options));
+    view = snapshot(NULL);
+    for (int i = 0; i < TRUCE_CURSORS_LEAST; i++)
+        cursors[i] = begin_read(store);
+    cursor_use_set(store, -1, 3600);
+    cursor_use_set(store, 3, -3600);
+    cursor_use_set(store, 5, -3601);
+    cursors[TRUCE_CURSORS_LEAST] = begin_read(store);
+    cursors[TRUCE_CURSORS_LEAST + 1] = begin_read(store);
+    cursor_use_set(store, -1, 3600);
+    refuses_read();
+    CHECK_INT(ends_told, ==, 1); /* one message for both */
+    reads(view, TRUCE_OK);
+    CHECK_INT(end_read(cursors[0], &seen), ==, TRUCE_OK);
+    cursors[0] = begin_read(store); /* those that were ended do not count */
+    for (int i = 0; i < TRUCE_CURSORS_LEAST + 2; i++)
+        CHECK_INT(end_read(cursors[i], &seen), ==, i == 3 || i == 5 ? TRUCE_EXPIRED : TRUCE_OK);
+    truce_store_close(view);
     truce_store_close(store);
 }
 

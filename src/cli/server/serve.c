@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,19 @@ static void hold_signals(sigset_t *ends)
     sigaddset(ends, SIGINT);
     sigaddset(ends, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, ends, NULL);
+}
+
+/* Allows the process to open as many files as the system permits. A connection needs one file, and
+ * an open cursor two, while the usual limit is 1,024 (engine/snapshots.c). */
+static void raise_file_limit(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= files.rlim_max)
+        return;
+    files.rlim_cur = files.rlim_max;
+    /* A failure leaves the old limit. */
+    (void)setrlimit(RLIMIT_NOFILE, &files);
 }
 
 /* Returns the address for drivers, "mongodb://127.0.0.1:27017" or "mongodb://%2Ftmp%2Ft.sock". The
@@ -429,6 +443,7 @@ static int serve_run(struct cli *cli)
     options.connections_max = (int)most;
     code = serve_open_log(cli, uri, &options.log);
     hold_signals(&ends);
+    raise_file_limit();
     if (!code)
         code = serve_parent_begin(cli, &parent);
     if (!code)
