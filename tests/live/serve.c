@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "server/net/wire_protocol.h"
 #include "server/server.h"
+#include "server/session/cursor_registry.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -289,6 +290,14 @@ TEST(refuses_fractions_where_a_whole_number_decides)
     end();
 }
 
+/* Returns whether the message of the error is this one. */
+static bool reply_says(const bson_t *reply, const char *message)
+{
+    bson_iter_t at;
+
+    return bson_iter_init_find(&at, reply, "errmsg") && !strcmp(bson_iter_utf8(&at, NULL), message);
+}
+
 TEST(continues_a_cursor_on_another_connection_and_ends_it_once)
 {
     char more[200];
@@ -305,7 +314,12 @@ TEST(continues_a_cursor_on_another_connection_and_ends_it_once)
     snprintf(more, sizeof more,
              "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', '$db': 'test'}",
              (long long)id, "another");
-    expect_code(more, 43);
+    reply = ask(more);
+    CHECK_INT(reply_number(reply, "code"), ==, 13);
+    CHECK(reply_says(reply,
+                     "Requested getMore on namespace 'test.another', but cursor belongs to a "
+                     "different namespace test.c"));
+    bson_destroy(reply);
     snprintf(more, sizeof more,
              "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', '$db': 'test'}",
              (long long)id, "c");
@@ -315,6 +329,37 @@ TEST(continues_a_cursor_on_another_connection_and_ends_it_once)
     bson_destroy(reply);
     expect_code(more, 43);
     end();
+}
+
+static struct cursor_entry *new_entry(void)
+{
+    struct cursor_entry *entry = bson_malloc0(sizeof *entry);
+
+    entry->ns = bson_strdup("test.c");
+    entry->user = bson_strdup("");
+    entry->array = bson_new();
+    CHECK(bson_iter_init(&entry->at, entry->array));
+    return entry;
+}
+
+TEST(new_cursors_take_no_place_of_a_cursor_in_use)
+{
+    struct cursor_registry *cursors = cursors_new(1);
+    struct cursor_entry *entry = new_entry();
+    bson_error_t error = {0};
+    int64_t id;
+
+    CHECK_OK(cursors_add(cursors, entry, &error), error);
+    id = entry->id;
+    entry = cursors_take(cursors, id, "test.c", 0, "");
+    REQUIRE(entry);
+    CHECK_OK(cursors_add(cursors, new_entry(), &error), error);
+    CHECK_STATUS(TRUCE_LIMIT, cursors_add(cursors, new_entry(), &error), error);
+    CHECK_OK(cursors_add(cursors, entry, &error), error);
+    CHECK_INT(cursors_count(cursors), ==, 2);
+    CHECK(cursors_take(cursors, id, "test.c", 0, "") == entry);
+    CHECK_OK(cursors_add(cursors, entry, &error), error);
+    cursors_free(cursors);
 }
 
 /* A list by a cursor: two of three, and the rest. */

@@ -74,6 +74,26 @@ static truce_status check_user(const struct call *call, int64_t id, bson_error_t
                                (long long)id);
 }
 
+/* Fails if the cursor belongs to another namespace, or does not exist. The user is its owner. */
+static truce_status get_more_refuse(const struct call *call, int64_t id, const char *ns,
+                                    bson_error_t *error)
+{
+    char *own = cursors_namespace(call->server->cursors, id);
+    truce_status status =
+        own && strcmp(own, ns) != 0
+            ? truce__refuse(CODE_UNAUTHORIZED, error,
+                            "Requested getMore on namespace '%s', but cursor belongs to a "
+                            "different namespace %s",
+                            ns, own)
+            : truce__refuse(CODE_CURSOR_NOT_FOUND, error,
+                            "cursor id %lld not found: it was read to its end, closed, or "
+                            "idle for %d minutes",
+                            (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
+
+    bson_free(own);
+    return status;
+}
+
 truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct get_more more = {.batch = -1};
@@ -101,10 +121,7 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
     entry = cursors_take(call->server->cursors, id, call_namespace(call, more.collection),
                          call->owner, call->connection->login.tag);
     if (!entry)
-        return truce__refuse(CODE_CURSOR_NOT_FOUND, error,
-                             "cursor id %lld not found: it was read to its end, closed, or "
-                             "idle for %d minutes",
-                             (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
+        return get_more_refuse(call, id, call_namespace(call, more.collection), error);
     status = fail_point_more(call, error);
     if (status) {
         call->follows = entry->stream != NULL;

@@ -16,8 +16,9 @@ struct cursor_registry {
     /* Makes the ids of cursors. */
     struct random random;
     struct cursor_entry **all;
-    /* The number of cursors in `all`, and its maximum. */
-    int count, most;
+    /* The number of cursors in `all`, the maximum for a new one, and the size of `all`. Cursors that
+     * calls had taken can exceed the maximum. */
+    int count, most, room;
     /* The list of change streams that calls have taken and that may wait. */
     struct cursor_entry *waits;
 };
@@ -29,7 +30,7 @@ struct cursor_registry *cursors_new(int most)
     pthread_mutex_init(&cursors->mutex, NULL);
     truce__random_seed(&cursors->random, truce__random_entropy());
     cursors->all = bson_malloc0((size_t)most * sizeof(*cursors->all));
-    cursors->most = most;
+    cursors->most = cursors->room = most;
     return cursors;
 }
 
@@ -139,7 +140,8 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
 
     entry->idle_since_ns = truce__clock_monotonic_ns();
     pthread_mutex_lock(&cursors->mutex);
-    full = cursors->count == cursors->most;
+    /* A cursor that a call had taken returns, although others may have filled its place. */
+    full = !entry->id && cursors->count >= cursors->most;
     /* The id is random, so that clients cannot guess it, and positive, because some clients print
      * it. */
     while (!full && !entry->id) {
@@ -147,6 +149,10 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
 
         if (cursors_find(cursors, id) == cursors->count)
             entry->id = id;
+    }
+    if (!full && cursors->count == cursors->room) {
+        cursors->room *= 2;
+        cursors->all = bson_realloc(cursors->all, (size_t)cursors->room * sizeof *cursors->all);
     }
     if (!full)
         cursors->all[cursors->count++] = entry;
@@ -227,6 +233,18 @@ bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *ns, c
         entry->killed = true;
     pthread_mutex_unlock(&cursors->mutex);
     return entry != NULL;
+}
+
+char *cursors_namespace(struct cursor_registry *cursors, int64_t id)
+{
+    char *ns;
+    int i;
+
+    pthread_mutex_lock(&cursors->mutex);
+    i = cursors_find(cursors, id);
+    ns = i < cursors->count ? bson_strdup(cursors->all[i]->ns) : NULL;
+    pthread_mutex_unlock(&cursors->mutex);
+    return ns;
 }
 
 bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user)

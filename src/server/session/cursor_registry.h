@@ -55,8 +55,8 @@ truce_status cursor_entry_read(struct cursor_entry *entry, int64_t most, bson_t 
 /* Closes the cursor and frees the entry. */
 void cursor_entry_close(struct cursor_entry *entry);
 
-/* Adds the entry with a new id, or with the id that it had. If too many cursors are open, it
- * closes the entry and fails with LIMIT. */
+/* Adds the entry with a new id, or with the id that it had. If the entry is new and too many cursors
+ * are open, closes it and fails with LIMIT. */
 truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *entry,
                          bson_error_t *error);
 /* Removes the entry from the registry for the caller's exclusive use. Returns NULL if no entry has
@@ -70,6 +70,9 @@ void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entr
 bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entry *entry);
 /* Kills a waiting change stream. Returns false if none has this id, namespace, and user. */
 bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *ns, const char *user);
+/* Returns the namespace of the cursor, which the caller frees, or NULL if no such cursor is
+ * registered. */
+char *cursors_namespace(struct cursor_registry *cursors, int64_t id);
 /* Returns false if the cursor is registered and another user opened it. */
 bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user);
 /* Closes the cursors of a transaction. */
