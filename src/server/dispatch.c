@@ -22,16 +22,45 @@
 #include "store/collection_alias.h"
 #include "store/reserved_names.h"
 
-static truce_status dispatch_refuse_unknown(const struct command_table *commands, const char *name,
+/* Finds a field after the first one that is the name of an operation, or of any command if
+ * `any`. Programs that make a command of an unordered map send such fields. Returns the number of
+ * the field from 1, or 0 if no field is such a name. */
+static int dispatch_misplaced_name(const struct command_table *commands, const bson_t *body,
+                                   bool any, const char **name)
+{
+    bson_iter_t at;
+    int number = 0;
+
+    (void)bson_iter_init(&at, body);
+    while (bson_iter_next(&at)) {
+        const struct command *command = number++ ? commands->find(bson_iter_key(&at)) : NULL;
+
+        *name = bson_iter_key(&at);
+        if (command && command->need.kind != NEED_TESTS && (any || command->append_error))
+            return number;
+    }
+    return 0;
+}
+
+static truce_status dispatch_refuse_unknown(const struct command_table *commands,
+                                            const bson_t *body, const char *name,
                                             bson_error_t *error)
 {
     struct nearest_word nearest = {.word = name};
     char hint[NEAREST_WORD_HINT_MAX];
+    const char *misplaced;
+    int number;
 
     for (const struct command *at = commands->commands; at && at->name; at++)
         if (at->need.kind != NEED_TESTS)
             truce__nearest_word_offer(&nearest, at->name);
     truce__operation_nearest(&nearest);
+    number = dispatch_misplaced_name(commands, body, !nearest.best, &misplaced);
+    if (number)
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error,
+                             "no such command: \"%.80s\": the first field must be the name of the "
+                             "command, and \"%.80s\" is field %d",
+                             name, misplaced, number);
     return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: \"%.80s\"%s", name,
                          truce__nearest_word_hint(&nearest, hint));
 }
@@ -49,7 +78,7 @@ static truce_status dispatch_find(struct call *call, bson_error_t *error)
     name = bson_iter_key(&call->value);
     call->command = call->server->commands->find(name);
     if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
-        return dispatch_refuse_unknown(call->server->commands, name, error);
+        return dispatch_refuse_unknown(call->server->commands, &call->request->body, name, error);
     return BSON_ITER_HOLDS_UTF8(&call->value)
                ? truce__text_check(&call->value, CODE_INVALID_NAMESPACE, error)
                : TRUCE_OK;
@@ -119,6 +148,7 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
                         .store = connection->server->store,
                         .session.number = -1};
     bson_error_t error = {0};
+    const char *name;
     truce_status status = truce__message_check(&own.body, &error);
     int64_t ns = 0;
 
@@ -157,7 +187,9 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
         call_append_error(&call, reply, status, &error);
         /* The error of an unknown operation has a status, too, so clients of truce recognize this
          * server as truce. */
-        if (!call.command && truce__is_operation(&request->body))
+        if (!call.command &&
+            (truce__is_operation(&own.body) ||
+             dispatch_misplaced_name(call.server->commands, &own.body, false, &name)))
             BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
     } else {
         BSON_APPEND_DOUBLE(reply, "ok", 1);

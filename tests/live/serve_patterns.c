@@ -103,6 +103,14 @@ TEST(refuses_unknown_fields_by_name)
          "1"},
         {"{truceSequense: 's'}", 59, "errmsg",
          "\"no such command: \\\"truceSequense\\\": did you mean \\\"truceSequence\\\"?\""},
+        {"{payload: {}, truceEnqueue: 'q'}", 59, "errmsg",
+         "\"no such command: \\\"payload\\\": the first field must be the name of the command, "
+         "and \\\"truceEnqueue\\\" is field 2\""},
+        {"{payload: {}, truceEnqueue: 'q'}", 59, "status", "\"invalid\""},
+        {"{filter: {}, limit: 1, find: 'c'}", 59, "errmsg",
+         "\"no such command: \\\"filter\\\": the first field must be the name of the command, "
+         "and \\\"find\\\" is field 3\""},
+        {"{filter: {}, find: 'c'}", 59, "status", NULL},
         {"{truceHelp: 'enque'}", 59, "errmsg",
          "\"\\\"enque\\\" is not an operation: did you mean \\\"truceEnqueue\\\"?\""},
         {"{fnid: 'c'}", 59, "errmsg",
@@ -531,8 +539,8 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "without a number: insert the document, or save it without a version\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 2, base: {_id: 1}}",
          0, "reason",
-         "\"document 1 of \\\"posts\\\" has version 2, but another program changed it without a new "
-         "version: both sides changed \\\"title\\\", \\\"n\\\"\""},
+         "\"document 1 of \\\"posts\\\" has version 2, but its fields are not those of the "
+         "base: the base is wrong, or another program changed it without a new version: both sides changed \\\"title\\\", \\\"n\\\"\""},
         {"{truceCommit: [{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 1}]}",
          112, "errmsg",
          "\"document 1 of \\\"posts\\\" has version 2, and this change is based on version 1\""},
