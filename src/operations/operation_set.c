@@ -437,7 +437,7 @@ static const struct operation_row set_operation = {
         "for one operation `outcome`: \"applied\", \"stale\", \"duplicate\", or "
         "\"quarantined\". For `apply`, an array of `results`, each {status, outcome}. If some failed "
         "and others were applied, the call is no error: `failure` has the first reason, with the "
-        "index of its operation (from 0). For a read, `members`, or `document` with `show`. \"not found\": no operation was applied to the key",
+        "number of its operation (from 1). For a read, `members`, or `document` with `show`. \"not found\": no operation was applied to the key",
     .fields = set_fields,
     .size = sizeof(struct set_given),
     .run = operation_set_run_set,

@@ -510,7 +510,7 @@ static void one_too_large(truce_store *store)
         CHECK_STATUS(TRUCE_LIMIT,
                      truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
                      error);
-        CHECK(strstr(error.message, "operation 77: "));
+        CHECK(strstr(error.message, "operation 78: "));
         CHECK_STATUS(TRUCE_LIMIT, many->results[77].status, error);
         check_members(set, many, MANY - 1);
         check_calls(store, 20);
@@ -937,7 +937,7 @@ static void some_are_wrong(truce_store *store)
     bson_error_t error;
 
     CHECK_STATUS(TRUCE_INVALID, truce_set_apply(set, NULL, operations, 3, results, &error), error);
-    CHECK(strstr(error.message, "operation 0: "));
+    CHECK(strstr(error.message, "operation 1: "));
     CHECK_STATUS(TRUCE_INVALID, results[0].status, error);
     CHECK_STATUS(TRUCE_OK, results[1].status, error);
     CHECK_INT(results[1].outcome, ==, TRUCE_SET_APPLIED);
@@ -1231,7 +1231,7 @@ static void batch_with_a_bad_one(truce_store *store)
     bson_error_t error;
 
     CHECK_STATUS(TRUCE_INVALID, truce_set_apply(set, NULL, operations, 2, results, &error), error);
-    CHECK(!strncmp(error.message, "operation 1: ", 13));
+    CHECK(!strncmp(error.message, "operation 2: ", 13));
     bson_destroy(key);
     bson_destroy(good);
     bson_destroy(bad);

@@ -221,7 +221,7 @@ static truce_status job_check_tags(const bson_t *tags, bson_error_t *error)
         if (!BSON_ITER_HOLDS_UTF8(&iter))
             return truce__fail(
                 TRUCE_INVALID, error,
-                "tag %u of the job is not a string: `tags` must be an array of strings", count);
+                "tag %u of the job is not a string: `tags` must be an array of strings", count + 1);
         if (++count > JOB_TAGS_MAX)
             return truce__fail(TRUCE_LIMIT, error,
                                "the job has %u tags or more, and the maximum is %d", count,

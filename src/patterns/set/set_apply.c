@@ -45,7 +45,7 @@ void truce__set_call_fail(struct set_call *call, size_t number, truce_status sta
     call->status = status;
     call->error = *why;
     if (call->given > 1)
-        (void)truce__fail(status, &call->error, "operation %zu: %s", number, why->message);
+        (void)truce__fail(status, &call->error, "operation %zu: %s", number + 1, why->message);
 }
 
 /* Checks all operations and moves the valid ones to the front. Invalid ones get their results here.

@@ -1343,8 +1343,8 @@ truce_status truce__set_record_check(const truce_set *set, const char *consumer,
     for (size_t i = 0; i < count; i++) {
         if (operations[i].seq < 1)
             return truce__fail(TRUCE_INVALID, error,
-                               "operation %zu: the sequence number is %lld: expected 1 or more", i,
-                               (long long)operations[i].seq);
+                               "operation %zu: the sequence number is %lld: expected 1 or more",
+                               i + 1, (long long)operations[i].seq);
     }
     return TRUCE_OK;
 }
