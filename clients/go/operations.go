@@ -279,7 +279,7 @@ type SetOptions struct {
 //
 // Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
 // `apply`, an array of `results`, each {status, outcome}. If some failed and others were applied,
-// the call is no error: `failure` has the first reason, with the index of its operation (from 0).
+// the call is no error: `failure` has the first reason, with the number of its operation (from 1).
 // For a read, `members`, or `document` with `show`. "not found": no operation was applied to the
 // key.
 func (db *Database) Set(ctx context.Context, collection string, o SetOptions) (Reply, error) {
@@ -1063,7 +1063,8 @@ type ClaimOptions struct {
 	// the maximum number of jobs; absent: 1 (1 to 1000)
 	Most int64 `truce:"most"`
 	// if no job is ready, the command waits this long for one; during the wait, only this
-	// connection is blocked
+	// connection is blocked. It must be shorter than `maxTimeMS`, which some drivers set from
+	// their option timeoutMS
 	Wait time.Duration `truce:"waitMS"`
 	// the duration of the claim without truceHeartbeat; absent: 30,000
 	Lease time.Duration `truce:"leaseMS"`

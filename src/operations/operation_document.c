@@ -146,7 +146,7 @@ static void document_explain_conflict(const struct operation_call *call,
                                       bson_error_t *error)
 {
     struct value id = truce__value_field(truce__value_document(&result->document), "_id", 3);
-    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[160] = "";
+    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[240] = "";
     bson_t mine;
     int length;
 
@@ -156,7 +156,9 @@ static void document_explain_conflict(const struct operation_call *call,
     if (result->version != TRUCE_REVISION_NEW)
         snprintf(now, sizeof now, "has version %" PRId64, result->version);
     if (number == result->version)
-        snprintf(based, sizeof based, ", but another program changed it without a new version");
+        snprintf(based, sizeof based,
+                 ", but the base differs: it is wrong, or another "
+                 "program changed the document without a new version");
     else if (number == TRUCE_REVISION_NEW)
         snprintf(based, sizeof based,
                  ", and this change inserts a new document: to change the stored one, give the "

@@ -31,7 +31,8 @@ static const struct operation_field claim_fields[] = {
      JOB_CLAIMS_MAX},
     {GIVEN(claim_given, waitMS, FIELD_DURATION),
      "if no job is ready, the command waits this long for one, in milliseconds; during the wait, "
-     "only this connection is blocked",
+     "only this connection is blocked. It must be shorter than `maxTimeMS`, which some drivers set from "
+     "their option timeoutMS",
      0, WAIT_MS_MAX},
     {GIVEN(claim_given, leaseMS, FIELD_DURATION),
      "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 100,
@@ -111,7 +112,8 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
 
     if (call->deadline_ms && given->waitMS >= call->deadline_ms)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'waitMS' is %lld, and 'maxTimeMS' %lld: expected a shorter wait",
+                             "'waitMS' is %lld, and 'maxTimeMS' is %lld: expected a shorter wait "
+                             "(some drivers set maxTimeMS from their option timeoutMS)",
                              (long long)given->waitMS, (long long)call->deadline_ms);
     status = truce__operation_queue(call, given->worker, given->leaseMS, &handle, error);
     if (status)

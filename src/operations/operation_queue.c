@@ -608,8 +608,8 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "the action \"%s\" cannot be part of a commit", given->action);
     if (!given->ids && (action <= CLOSE) != (given->id != NULL))
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
-                             given->action, given->id ? "has no" : "needs");
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s 'id'",
+                             given->action, given->id ? "does not allow" : "needs");
     status = given->ids ? queue_check_ids(call->arena, given->ids, error) : TRUCE_OK;
     if (!status && action > CLOSE)
         status = truce__operation_text(call, &name, error);

@@ -78,6 +78,29 @@ TEST(refuses_a_write_concern_of_several_members)
     end();
 }
 
+TEST(says_what_a_client_of_a_server_can_change)
+{
+    static const struct step steps[] = {
+        REFUSED("{truceQueue: 'q', action: 'pause', id: " ID "}", 72,
+                "the action \\\"pause\\\" does not allow 'id'"),
+        REFUSED("{truceCommit: [{insert: 'c', with: {}}], key: 'k', keyTime: {$date: 0}}", 14,
+                "the field 'keyTime' must be a number of milliseconds since 1970, not date"),
+        REFUSED("{truceEnqueue: 'q', payload: {}, delayMS: '5'}", 14,
+                "the field 'delayMS' must be a number of milliseconds, not string"),
+        REFUSED("{truceClaim: 'q', waitMS: 2000, maxTimeMS: 271}", 72,
+                "'waitMS' is 2000, and 'maxTimeMS' is 271: expected a shorter wait (some drivers "
+                "set maxTimeMS from their option timeoutMS)"),
+        REFUSED("{truceEnqueue: 'q', payload: {}, tags: [1]}", 2,
+                "tag 1 of the job is not a string: `tags` must be an array of strings"),
+        REFUSED("{replSetGetStatus: 1, $db: 'admin'}", 76,
+                "the server is not a replica set: start it with --replica-set"),
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 TEST(refuses_fields_of_the_whole_command_in_one_of_its_changes)
 {
     static const struct step steps[] = {
@@ -151,6 +174,9 @@ TEST(refuses_options_that_an_action_of_a_revision_does_not_use)
         {REVISION("merge: {_id: 1, n: 2}, version: 1, rules: {n: 'sum'}, strict: true, inbox: true,"
                   " keep: 1, keepMS: 1000"),
          0, "version", "2"},
+        {REVISION("remove: 1, version: 2, base: {n: 3}"), 0, "reason",
+         "\"document 1 of \\\"posts\\\" has version 2, but the base differs: it is wrong, or another "
+         "program changed the document without a new version\""},
         {REVISION("remove: 1, version: 2, base: {n: 2}"), 0, "outcome", "\"saved\""},
     };
 

@@ -539,8 +539,8 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "without a number: insert the document, or save it without a version\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 2, base: {_id: 1}}",
          0, "reason",
-         "\"document 1 of \\\"posts\\\" has version 2, but its fields are not those of the "
-         "base: the base is wrong, or another program changed it without a new version: both sides changed \\\"title\\\", \\\"n\\\"\""},
+         "\"document 1 of \\\"posts\\\" has version 2, but the base differs: it is wrong, or another "
+         "program changed the document without a new version: both sides changed \\\"title\\\", \\\"n\\\"\""},
         {"{truceCommit: [{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 1}]}",
          112, "errmsg",
          "\"document 1 of \\\"posts\\\" has version 2, and this change is based on version 1\""},

@@ -472,7 +472,8 @@ export interface ClaimOptions {
   most?: number | Long;
   /**
    * if no job is ready, the command waits this long for one, in milliseconds; during the wait, only
-   * this connection is blocked (0 to 600000)
+   * this connection is blocked. It must be shorter than `maxTimeMS`, which some drivers set from
+   * their option timeoutMS (0 to 600000)
    */
   waitMS?: Duration;
   /**
@@ -1142,9 +1143,9 @@ export interface CommitOperations<R, M = R> {
    *
    * Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
    * `apply`, an array of `results`, each {status, outcome}. If some failed and others were applied,
-   * the call is no error: `failure` has the first reason, with the index of its operation (from 0).
-   * For a read, `members`, or `document` with `show`. "not found": no operation was applied to the
-   * key
+   * the call is no error: `failure` has the first reason, with the number of its operation (from
+   * 1). For a read, `members`, or `document` with `show`. "not found": no operation was applied to
+   * the key
    */
   set(collection: string, options?: SetOptions): M;
 

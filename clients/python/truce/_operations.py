@@ -77,8 +77,8 @@ class CommitOperations(Runs[R]):
 
         Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
         `apply`, an array of `results`, each {status, outcome}. If some failed and others were
-        applied, the call is no error: `failure` has the first reason, with the index of its
-        operation (from 0). For a read, `members`, or `document` with `show`. "not found": no
+        applied, the call is no error: `failure` has the first reason, with the number of its
+        operation (from 1). For a read, `members`, or `document` with `show`. "not found": no
         operation was applied to the key
         """
 
@@ -1352,7 +1352,8 @@ class Operations(CommitOperations[R]):
 
         most: the maximum number of jobs; absent: 1 (1 to 1000)
         wait_ms: if no job is ready, the command waits this long for one, in milliseconds; during
-            the wait, only this connection is blocked (0 to 600000)
+            the wait, only this connection is blocked. It must be shorter than `maxTimeMS`, which
+            some drivers set from their option timeoutMS (0 to 600000)
         lease_ms: the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000
             (100 to 86400000)
         worker: the name of the worker, for people

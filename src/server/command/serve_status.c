@@ -232,7 +232,8 @@ truce_status serve_replica_status(struct call *call, bson_t *reply, bson_error_t
     int64_t up_s = (truce__clock_monotonic_ns() - server->started_ns) / 1000000000;
 
     if (!server->set[0])
-        return truce__refuse(CODE_NO_REPLICATION_ENABLED, error, "not running with --replSet");
+        return truce__refuse(CODE_NO_REPLICATION_ENABLED, error,
+                             "the server is not a replica set: start it with --replica-set");
     BCON_APPEND(reply, "set", BCON_UTF8(server->set), "date",
                 BCON_DATE_TIME(truce__clock_wall_ms()), "myState", BCON_INT32(1), "members", "[",
                 "{", "_id", BCON_INT32(0), "name", BCON_UTF8(server->me), "health", BCON_DOUBLE(1),
