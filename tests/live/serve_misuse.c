@@ -101,6 +101,27 @@ TEST(says_what_a_client_of_a_server_can_change)
     end();
 }
 
+TEST(refuses_concerns_without_effect_in_a_transaction)
+{
+    static const struct step steps[] = {
+        {"{insert: 'c', documents: [{_id: 1}], writeConcern: {w: 1}" FIRST(1), 72, "errmsg",
+         "\"writeConcern is not allowed within a multi-statement transaction: give it to "
+         "commitTransaction\""},
+        {"{insert: 'c', documents: [{}], readConcern: {level: 'local'}, writeConcern: {}" FIRST(2),
+         0, "n", "1"},
+        {"{find: 'c', readConcern: {level: 'majority'}" NEXT(2), 72, "errmsg",
+         "\"Only the first command in a transaction may specify a readConcern\""},
+        {"{truceEnqueue: 'q', payload: {}, readConcern: {level: 'local'}" NEXT(2), 72},
+        {"{insert: 'c', documents: [{_id: 1}], readConcern: {level: 'majority'}" FIRST(3), 0},
+        {"{commitTransaction: 1, writeConcern: {w: 'majority'}, $db: 'admin'" NEXT(3), 0},
+        {"{count: 'c'}", 0, "n", "1"},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 TEST(refuses_fields_of_the_whole_command_in_one_of_its_changes)
 {
     static const struct step steps[] = {

@@ -322,6 +322,34 @@ static truce_status options_check_snapshot(struct call *call, bson_error_t *erro
     return TRUCE_OK;
 }
 
+/* Returns whether the command has the option, and it is a document with fields. */
+static bool options_have(const struct call *call, const char *name)
+{
+    bson_iter_t at, field;
+
+    return bson_iter_init_find(&at, &call->request->body, name) && BSON_ITER_HOLDS_DOCUMENT(&at) &&
+           bson_iter_recurse(&at, &field) && bson_iter_next(&field);
+}
+
+/* Refuses the concerns that have no effect in a transaction, as MongoDB does. The read concern is
+ * that of the first statement, and the write concern that of the commit. */
+static truce_status options_check_transaction(const struct call *call, bson_error_t *error)
+{
+    const char *name = call->command->name;
+
+    if (!call->session.transaction)
+        return TRUCE_OK;
+    if (options_have(call, "writeConcern") && strcmp(name, "commitTransaction") != 0 &&
+        strcmp(name, "abortTransaction") != 0)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "writeConcern is not allowed within a multi-statement transaction: "
+                             "give it to commitTransaction");
+    if (options_have(call, "readConcern") && !call->session.start)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "Only the first command in a transaction may specify a readConcern");
+    return TRUCE_OK;
+}
+
 /* Reads one field of the command if it is a common option. Any other field is left to the
  * command. */
 static truce_status options_read_field(struct call *call, const bson_iter_t *at,
@@ -416,6 +444,8 @@ truce_status call_read_options(struct call *call, bson_error_t *error)
     if (!status && !call->database[0])
         status =
             truce__refuse(40571, error, "the command has no field $db, which names the database");
+    if (!status)
+        status = options_check_transaction(call, error);
     if (!status)
         status = options_check_snapshot(call, error);
     if (!status && names_api)
