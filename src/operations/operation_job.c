@@ -42,6 +42,22 @@ static const struct operation_field claim_fields[] = {
      "if no job came, check whether the queue has any jobs, including jobs that ended"},
     {{0}}};
 
+/* Requeues a job that its claimer does not get. If this fails, the job is ready again when its
+ * lease ends. */
+static void operation_job_give_back(truce_job *job)
+{
+    bson_error_t ignored;
+
+    if (truce_job_snooze(job, NULL, 0, &ignored))
+        return;
+}
+
+static void operation_job_give_back_free(truce_job *job)
+{
+    operation_job_give_back(job);
+    truce_job_free(job);
+}
+
 /* Claims up to given->most jobs, waiting up to given->waitMS for the first one. Fails with
  * NOT_FOUND if no job became ready. */
 static truce_status operation_job_claim(struct operation_call *call, truce_queue *queue,
@@ -63,17 +79,13 @@ static truce_status operation_job_claim(struct operation_call *call, truce_queue
         if (!status && most > 1 && !truce_queue_claim_many(queue, most - 1, jobs + 1, &more, NULL))
             *count += more;
     }
+    /* The caller may have ended since the last check, and the job would wait for its lease. */
+    if (!status && given->waitMS && call->host->is_gone(call)) {
+        while (*count)
+            operation_job_give_back_free(jobs[--*count]);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the client or the server has ended");
+    }
     return status;
-}
-
-/* Requeues a job that does not fit into the reply. If this fails, the job is ready again when its
- * lease ends. */
-static void operation_job_give_back(truce_job *job)
-{
-    bson_error_t ignored;
-
-    if (truce_job_snooze(job, NULL, 0, &ignored))
-        return;
 }
 
 /* Appends the claimed jobs. Requeues those that do not fit into the reply. */

@@ -909,6 +909,25 @@ TEST(a_client_that_ends_during_a_long_poll_takes_no_job)
     end();
 }
 
+/* No check of the connection comes between its end and the job. */
+TEST(a_job_that_comes_just_after_its_client_ended_is_requeued)
+{
+    int own;
+
+    begin();
+    POST("/v1/shop/truceEnqueue", "{\"queue\": \"other\", \"payload\": {}}", 200);
+    own = http_dial();
+    REQUIRE(http_send_request(own, "POST", "/v1/shop/truceClaim", NULL,
+                              "{\"queue\": \"mail\", \"waitMS\": 60000}"));
+    while (!atomic_load(&server->counted[COUNTED_COMMAND]))
+        truce__clock_sleep_ms(1);
+    truce__clock_sleep_ms(50); /* so that it waits already, usually */
+    close(own);
+    POST("/v1/shop/truceEnqueue", "{\"queue\": \"mail\", \"payload\": {\"n\": 5}}", 200);
+    POST_HAS("/v1/shop/truceClaim", "{\"queue\": \"mail\", \"waitMS\": 20000}", 200, "\"n\": 5");
+    end();
+}
+
 /* ---- watching -------------------------------------------------------------------------------- */
 
 /* Receives text until it contains `wanted`; returns all of it. */
