@@ -1237,7 +1237,9 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceCommit: [{update: 'accounts', id: 'b', with: {$inc: {n: 1}}},"
          " {update: 'accounts', id: 'a', if: {n: 77}, with: {$inc: {n: 1}}}]" FIRST(4),
          20},
-        {COMMIT(4), 251},
+        {COMMIT(4), 251, "errmsg",
+         "\"transaction 4 of the session was aborted by: document \\\"a\\\" of \\\"accounts\\\" does not "
+         "match its guard {\\\"n\\\": 77}\""},
         {"{find: 'accounts', filter: {_id: 'b'}}", 0, "cursor.firstBatch.0.n", "5"},
         /* others were faster */
         {"{truceCommit: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}]" FIRST(5), 0},

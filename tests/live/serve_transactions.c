@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "tests/support/cursor_use.h"
 #include "tests/support/talk.h"
@@ -162,6 +163,16 @@ TEST(write_skew_is_refused_unless_snapshot_isolation_is_asked_for)
     }
 }
 
+/* The transaction is not running, and the message begins with `why`. */
+static void expect_cause(const char *command, const char *why)
+{
+    bson_t *reply = ask(command);
+
+    CHECK_INT(251, ==, reply_number(reply, "code"));
+    CHECK_INT(0, ==, strncmp(why, truce__field_text(reply, "errmsg"), strlen(why)));
+    bson_destroy(reply);
+}
+
 TEST(a_refused_statement_ends_the_transaction)
 {
     bson_t *reply;
@@ -171,9 +182,14 @@ TEST(a_refused_statement_ends_the_transaction)
     reply = ask(NEXT(A, 1, "'insert': 'c', 'documents': [{'_id': 2}]"));
     CHECK_INT(11000, ==, reply_number(reply, "writeErrors.0.code"));
     bson_destroy(reply);
-    expect_code(NEXT(A, 1, READ), 251);
+    expect_cause(NEXT(A, 1, READ), "transaction 1 of the session was aborted by: E11000 duplicate");
     expect_code(FIRST(A, 2, "'find': 'c', 'filter': {'$nothing': 1}"), 2);
-    expect_code(COMMIT(A, 2), 251);
+    expect_cause(COMMIT(A, 2), "transaction 2 of the session was aborted by: unknown operator");
+    /* the cause is that of its transaction only */
+    expect_cause(COMMIT(A, 3), "transaction 3 of the session is not active");
+    expect_code(FIRST(A, 4, READ), 0);
+    expect_code(ABORT(A, 4), 0);
+    expect_cause(COMMIT(A, 4), "transaction 4 of the session is not active");
     CHECK_INT(1, ==, value_of_1());
     end();
 }

@@ -329,6 +329,18 @@ static truce_status session_unreached(const struct call *call, truce_status stat
     return truce__refuse(CODE_HOST_UNREACHABLE, error, "%s", message);
 }
 
+/* Returns the message of the first refused statement in the reply, or NULL. */
+static const char *session_refusal(const bson_t *reply)
+{
+    bson_iter_t at, found;
+
+    return bson_iter_init(&at, reply) &&
+                   bson_iter_find_descendant(&at, "writeErrors.0.errmsg", &found) &&
+                   BSON_ITER_HOLDS_UTF8(&found)
+               ? bson_iter_utf8(&found, NULL)
+               : NULL;
+}
+
 /* Runs a statement of a transaction. As in MongoDB, a refused statement ends the transaction. */
 static truce_status session_run_statement(struct call *call, struct session *session, bson_t *reply,
                                           bson_error_t *error)
@@ -344,8 +356,10 @@ static truce_status session_run_statement(struct call *call, struct session *ses
     call->owner = session->owner;
     call->relaxed = false;
     status = run_command(call, reply, error);
-    if (status || call->refused)
-        session_abort(call->server->sessions, session);
+    if (status)
+        session_abort_by(call->server->sessions, session, error->message);
+    else if (call->refused)
+        session_abort_by(call->server->sessions, session, session_refusal(reply));
     return status;
 }
 

@@ -138,6 +138,7 @@ static void sessions_forget(struct sessions *sessions, struct session *session)
     *at = session->next;
     sessions->count--;
     session_wrote(session, NULL);
+    bson_free(session->aborted_by);
     bson_free(session);
 }
 
@@ -322,6 +323,19 @@ void session_abort(struct sessions *sessions, struct session *session)
         sessions_leave(sessions, session, SESSION_ABORTED);
 }
 
+static void sessions_keep_cause(struct session *session, const char *why)
+{
+    bson_free(session->aborted_by);
+    session->aborted_by = why ? bson_strdup(why) : NULL;
+}
+
+void session_abort_by(struct sessions *sessions, struct session *session, const char *why)
+{
+    if (session->state == SESSION_RUNNING)
+        sessions_keep_cause(session, why);
+    session_abort(sessions, session);
+}
+
 static truce_status too_old(const struct session *session, int64_t number, bson_error_t *error)
 {
     return truce__refuse(CODE_TRANSACTION_TOO_OLD, error,
@@ -329,8 +343,13 @@ static truce_status too_old(const struct session *session, int64_t number, bson_
                          (long long)number, (long long)session->number);
 }
 
-static truce_status sessions_no_such(int64_t number, bson_error_t *error)
+static truce_status sessions_no_such(const struct session *session, int64_t number,
+                                     bson_error_t *error)
 {
+    if (number == session->number && session->aborted_by)
+        return truce__refuse(CODE_NO_SUCH_TRANSACTION, error,
+                             "transaction %lld of the session was aborted by: %.400s",
+                             (long long)number, session->aborted_by);
     return truce__refuse(CODE_NO_SUCH_TRANSACTION, error,
                          "transaction %lld of the session is not active: it never began, was "
                          "aborted, or expired",
@@ -384,6 +403,7 @@ truce_status session_begin(struct sessions *sessions, struct session *session, i
                                    "transaction %lld of the session has already begun",
                                    (long long)number);
     session_abort(sessions, session);
+    sessions_keep_cause(session, NULL);
     if (!sessions_enter(sessions, session, number))
         return truce__fail(TRUCE_LIMIT, error,
                            "%d transactions are running, which is the maximum: try again later",
@@ -403,7 +423,7 @@ truce_status session_continue(struct session *session, int64_t number, bson_erro
                              "transaction %lld of the session is committed", (long long)number);
     return number == session->number && session->state == SESSION_RUNNING
                ? TRUCE_OK
-               : sessions_no_such(number, error);
+               : sessions_no_such(session, number, error);
 }
 
 /* ---- commit ---------------------------------------------------------------------------------- */
@@ -496,6 +516,7 @@ static void sessions_adopt(struct sessions *sessions, struct session *session, i
     if (!truce__mongo_is(sessions->store) || number <= session->number ||
         session->state == SESSION_RUNNING)
         return;
+    sessions_keep_cause(session, NULL);
     session->number = number;
     session->state = SESSION_LOST;
 }
@@ -517,6 +538,8 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
     if (status)
         return status;
     status = sessions_commit(sessions, session, &options, error);
+    if (status)
+        sessions_keep_cause(session, error->message);
     sessions_leave(sessions, session,
                    !status                     ? SESSION_COMMITTED
                    : truce__unanswered(status) ? SESSION_LOST
@@ -539,6 +562,7 @@ truce_status session_write(struct sessions *sessions, struct session *session, i
                                    "statements must have autocommit: false",
                                    (long long)number);
     session_abort(sessions, session);
+    sessions_keep_cause(session, NULL);
     pthread_mutex_lock(&sessions->mutex);
     session->number = number;
     session->state = SESSION_WRITES;

@@ -56,6 +56,8 @@ struct session {
         /* The number belongs to retryable writes. */
         SESSION_WRITES,
     } state;
+    /* The error that aborted the transaction `number`, or NULL. */
+    char *aborted_by;
     /* The running transaction (store/overlay, or store/mongodb/mongo_session.h). */
     truce_store *transaction;
     /* The owner of the transaction's cursors. No two transactions have the same number. */
@@ -123,6 +125,8 @@ truce_status session_begin(struct sessions *sessions, struct session *session, i
 /* Checks that the transaction is running. Fails with 225, 251, or 256 if it is not. */
 truce_status session_continue(struct session *session, int64_t number, bson_error_t *error);
 void session_abort(struct sessions *sessions, struct session *session);
+/* Aborts because of this error, which later errors 251 of the transaction contain. */
+void session_abort_by(struct sessions *sessions, struct session *session, const char *why);
 /* Commits. With `relaxed`, does not wait for the disk. Fails with 112 after a conflict, which undid
  * everything. After IO and UNKNOWN, the outcome is unknown. */
 truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
