@@ -183,8 +183,8 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
     if (collection[0] == '@')
         return truce__fail(
             TRUCE_INVALID, error,
-            "the collection \"%s\" belongs to another database: open the store with that database "
-            "(truce_store_options)",
+            "the collection \"%s\" belongs to another database: a commit changes documents of one "
+            "database",
             collection);
     if (reserved && reserved->outside_commits && !commit->inside)
         return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is reserved for truce",

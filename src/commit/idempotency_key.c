@@ -49,9 +49,8 @@ truce_status truce__commit_key_check(const char *key, int64_t time_ms, bson_erro
         return truce__fail(TRUCE_INVALID, error,
                            "key_time_ms needs a key: without one, a repetition takes effect again");
     if (!key[0])
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "the idempotency key is empty: expected a string, or NULL for a commit without a key");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the idempotency key is empty: give 1 byte or more, or no key");
     if (time_ms <= 0)
         return truce__fail(TRUCE_INVALID, error,
                            "the idempotency key \"%.100s\" needs key_time_ms: the time at which it "

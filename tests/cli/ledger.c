@@ -355,7 +355,7 @@ TEST(names_the_rules_of_an_account_that_is_already_open)
     ANSWERS(0, "", NULL, "open", "book", "people:ada", "--currency", "EUR", "--min", "0");
     ANSWERS(1, "",
             "is already open with other rules (EUR, minimum 0.00): to change them, set "
-            "the rules of the account (truce ledger rules)",
+            "the rules of the account\n",
             "open", "book", "people:ada", "--currency", "EUR");
     ANSWERS(0, "", NULL, "open", "book", "till", "--currency", "EUR", "--max", "5", "--debit-only");
     ANSWERS(1, "", "(EUR, maximum 5.00, debit only)", "open", "book", "till", "--currency", "EUR");

@@ -92,6 +92,14 @@ TEST(says_what_a_client_of_a_server_can_change)
                 "set maxTimeMS from their option timeoutMS)"),
         REFUSED("{truceEnqueue: 'q', payload: {}, tags: [1]}", 2,
                 "tag 1 of the job is not a string: `tags` must be an array of strings"),
+        {"{truceLedgerOpen: 'book', currency: 'EUR', digits: 2}", 0},
+        REFUSED("{truceLedgerOpen: 'book', account: 'x', currency: 'EUR', debitOnly: true, "
+                "creditOnly: true}",
+                2,
+                "account \\\"x\\\" cannot be both debit only and credit only: it would accept no "
+                "entries"),
+        REFUSED("{truceCommit: [{insert: 'c', with: {}}], key: '', keyTime: 1767225600000}", 2,
+                "the idempotency key is empty: give 1 byte or more, or no key"),
         REFUSED("{replSetGetStatus: 1, $db: 'admin'}", 76,
                 "the server is not a replica set: start it with --replica-set"),
     };

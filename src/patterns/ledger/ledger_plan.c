@@ -252,10 +252,12 @@ static truce_status plan_check_direction(const struct draft *draft, const struct
                            account);
     if (given && rules->debit_only && value > 0)
         return truce__fail(TRUCE_INVALID, error,
-                           "account \"%s\" accepts no credits (its rule debit_only)", account);
+                           "account \"%s\" accepts no credits: its rules allow only debits",
+                           account);
     if (given && rules->credit_only && value < 0)
         return truce__fail(TRUCE_INVALID, error,
-                           "account \"%s\" accepts no debits (its rule credit_only)", account);
+                           "account \"%s\" accepts no debits: its rules allow only credits",
+                           account);
     return TRUCE_OK;
 }
 
@@ -421,8 +423,7 @@ static truce_status plan_refuse_open(const struct draft *draft, const char *acco
     (void)truce__fail(TRUCE_DUPLICATE, error,
                       "account \"%s\" is already open with other rules (%s): %s", account,
                       (const char *)shown.bytes,
-                      same_currency ? "to change them, set the rules of the account "
-                                      "(truce ledger rules)"
+                      same_currency ? "to change them, set the rules of the account"
                                     : "its currency cannot change");
     truce__buffer_release(&shown);
     return TRUCE_DUPLICATE;

@@ -465,7 +465,7 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
     if (!status && rules->debit_only && rules->credit_only)
         return truce__fail(
             TRUCE_INVALID, error,
-            "account \"%s\" cannot have both debit_only and credit_only: it would accept no "
+            "account \"%s\" cannot be both debit only and credit only: it would accept no "
             "entries",
             account->account);
     return status;

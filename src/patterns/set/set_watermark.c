@@ -355,8 +355,7 @@ static truce_status source_refuse(const truce_set *set, const char *source,
          i++)
         continue;
     (void)truce__fail(TRUCE_NOT_FOUND, error,
-                      "set \"%.*s\" has no source \"%.*s\"%s%s; a new source is announced first "
-                      "(`truce set start`)",
+                      "set \"%.*s\" has no source \"%.*s\"%s%s; announce a new source first",
                       KNOWN_NAME_SHOWN, set->id, KNOWN_NAME_SHOWN, source,
                       names.count ? ": expected " : "", names.text->str);
     truce__known_names_end(&names);
