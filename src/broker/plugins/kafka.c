@@ -604,7 +604,8 @@ static truce_status kafka_add_waiting(struct kafka *kafka, const rd_kafka_topic_
     rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
         kafka->client, kafka->topic, at->partition, &low, &high, KAFKA_TIMEOUT_MS);
 
-    if (!code && (at->offset >= 0 || at->offset == RD_KAFKA_OFFSET_BEGINNING))
+    /* The position is after the end if the topic was made again. */
+    if (!code && (at->offset >= 0 || at->offset == RD_KAFKA_OFFSET_BEGINNING) && at->offset < high)
         *count += high - (at->offset >= low ? at->offset : low);
     return kafka_check(kafka, code, "cannot count the messages of", error);
 }
