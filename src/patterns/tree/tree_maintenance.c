@@ -1,7 +1,7 @@
 /* The sweep and the check of trees. The sweep calls truce_tree_collect once for each tree, and ends
  * drops that were interrupted. The check finds invalid masters, and items that belong to no version
  * and no edit. An insert that took effect after its edit was abandoned leaves such an item; a
- * repair removes it. */
+ * repair removes it, unless a commit holds it (TR13, src/patterns/tree/tree.c). */
 #include "patterns/tree/tree_maintenance.h"
 
 #include <string.h>
