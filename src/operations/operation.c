@@ -11,6 +11,7 @@
 #include "base/time_check.h"
 #include "bson/value.h"
 #include "store/decorators/database_view.h"
+#include "store/namespace_map.h"
 #include "store/reserved_names.h"
 
 #define FIELD_NAME_MAX 80
@@ -387,9 +388,7 @@ static void operation_name_empty_database(const struct operation_call *call, bso
  * authentication database than its own writes to admin by mistake. */
 static truce_status operation_check_database(const struct operation_call *call, bson_error_t *error)
 {
-    static const char *const systems[] = {"admin", "config", "local", NULL};
-
-    if (call->row->role != ROLE_WRITE || truce__operation_choice(call->database, systems) < 0 ||
+    if (call->row->role != ROLE_WRITE || !truce__database_is_system(call->database) ||
         !strcmp(call->database, call->own_database))
         return TRUCE_OK;
     return truce__refuse(CODE_INVALID_NAMESPACE, error,

@@ -29,6 +29,12 @@
 /* The views of a database (view_cache.h). */
 #define VIEWS_COLLECTION "system.views"
 
+/* Returns whether the database is one of those in which MongoDB has its own data. */
+static inline bool truce__database_is_system(const char *database)
+{
+    return !strcmp(database, "admin") || !strcmp(database, "config") || !strcmp(database, "local");
+}
+
 /* Returns whether the collection is one of the server's own. */
 static inline bool truce__name_is_system(const char *collection)
 {

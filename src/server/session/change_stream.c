@@ -33,6 +33,7 @@
 #include "query/aggregate/aggregate.h"
 #include "store/file/file.h"
 #include "store/mongodb/mongo_session.h"
+#include "store/namespace_map.h"
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
@@ -99,7 +100,7 @@ static bool stream_scope_includes(const struct change_stream_scope *scope, const
 {
     if (scope->reach == STREAM_DATABASE)
         return !strcmp(database, scope->database);
-    return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
+    return !truce__database_is_system(database);
 }
 
 static bool is_within(const struct change_stream_scope *scope, const char *stored_name)
