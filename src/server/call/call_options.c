@@ -24,35 +24,29 @@
 
 #define CONCERN_MEMBERS_MAX 50 /* The maximum number of members of a replica set in MongoDB. */
 
-/* Fails if a server alone cannot satisfy the write concern. The error is that of MongoDB, which does
- * not execute the command. */
-static truce_status options_check_members(const bson_iter_t *w, bson_error_t *error)
-{
-    int64_t members;
-
-    if (truce__field_to_number(w, &members) && members > 1)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "cannot use 'w' > 1 when a host is not replicated: w is %lld",
-                             (long long)members);
-    if (BSON_ITER_HOLDS_UTF8(w) && strcmp(bson_iter_utf8(w, NULL), "majority") != 0)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "cannot use non-majority 'w' mode \"%.80s\" when a host is not a "
-                             "member of a replica set",
-                             bson_iter_utf8(w, NULL));
-    return TRUCE_OK;
-}
-
-/* If a set of one member cannot satisfy the write concern, sets the writeConcernError of the reply.
- * The write itself is executed. */
-static void options_keep_members(struct call *call, const bson_iter_t *w)
+/* Checks the number or the name of members in a write concern, as MongoDB does. If a server alone
+ * cannot satisfy it, fails, and the command is not executed. If a set of one member cannot, sets the
+ * writeConcernError of the reply, and the command is executed. */
+static truce_status options_check_members(struct call *call, const bson_iter_t *w,
+                                          bson_error_t *error)
 {
     int64_t members;
     bool many = truce__field_to_number(w, &members) && members > 1;
     bool other = BSON_ITER_HOLDS_UTF8(w) && strcmp(bson_iter_utf8(w, NULL), "majority") != 0;
+    bool alone = !call->server->set[0];
     bson_t *concern;
 
     if (!many && !other)
-        return;
+        return TRUCE_OK;
+    if (alone && many)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "cannot use 'w' > 1 when a host is not replicated: w is %lld",
+                             (long long)members);
+    if (alone)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "cannot use non-majority 'w' mode \"%.80s\" when a host is not a "
+                             "member of a replica set",
+                             bson_iter_utf8(w, NULL));
     concern =
         many ? BCON_NEW("code", BCON_INT32(100), "codeName", BCON_UTF8("UnsatisfiableWriteConcern"),
                         "errmsg", BCON_UTF8("Not enough data-bearing nodes"))
@@ -61,6 +55,7 @@ static void options_keep_members(struct call *call, const bson_iter_t *w)
     call->concern = call_view(
         call, truce__arena_copy(&call->arena, bson_get_data(concern), concern->len), concern->len);
     bson_destroy(concern);
+    return TRUCE_OK;
 }
 
 truce_status call_check_name(uint32_t code, const char *option, const bson_iter_t *field,
@@ -137,12 +132,8 @@ static truce_status options_read_concern(struct call *call, const bson_iter_t *v
         if (!strcmp(bson_iter_key(&field), "wtimeout") && truce__field_to_number(&field, &number) &&
             number > 0)
             call->concern_ms = number;
-        if (!status && !strcmp(bson_iter_key(&field), "w")) {
-            if (call->server->set[0])
-                options_keep_members(call, &field);
-            else
-                status = options_check_members(&field, error);
-        }
+        if (!status && !strcmp(bson_iter_key(&field), "w"))
+            status = options_check_members(call, &field, error);
     }
     return status;
 }
