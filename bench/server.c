@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Finds the user as whom a server runs. Root starts it as the user `name`, or as `nobody` if that does
- * not exist. Any other user starts it as itself: returns NULL. */
+/* Returns the user of the server's process: for root the user `name`, or `nobody` if that does not
+ * exist. Returns NULL if another user starts the server, which then runs as this user. */
 static const struct passwd *find_user(const char *name)
 {
     const struct passwd *user;

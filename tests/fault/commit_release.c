@@ -202,13 +202,13 @@ static void judge_merged(truce_store *store)
  * value in the way is read and kept before the write, so it is not noted then. */
 static void judge_large(truce_store *store, const struct story *story, int last, bool first, int m)
 {
-    bool stands = count_json(store, "things", story->left[last]) == 1;
+    bool is_left = count_json(store, "things", story->left[last]) == 1;
     bool kept = count_json(store, "truce_displaced", story->displaced[last]) == 1;
     bool noted = count_json(store, "truce_commits", "{'overwritten.0': {'$exists': true}}") == 1;
 
-    CHECK(stands || kept || noted || !landed[last]);
+    CHECK(is_left || kept || noted || !landed[last]);
     if (!m && first) {
-        CHECK_INT(stands + kept, ==, landed[last]);
+        CHECK_INT(is_left + kept, ==, landed[last]);
         CHECK_INT(noted, ==, kept && !story->plain[1]);
     }
 }
@@ -217,7 +217,7 @@ static void judge(truce_store *store, const struct story *story, const char *wha
                   int m)
 {
     int last = n[1] ? 1 : 0, before = test_failures();
-    bool stands, reported;
+    bool is_left, reported;
 
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
@@ -227,9 +227,9 @@ static void judge(truce_store *store, const struct story *story, const char *wha
     } else if (story->large) {
         judge_large(store, story, last, !n[1], m);
     } else {
-        stands = count_json(store, "things", story->left[last]) == 1;
+        is_left = count_json(store, "things", story->left[last]) == 1;
         reported = count_json(store, "truce_displaced", story->displaced[last]) == 1;
-        CHECK_INT(stands + reported, ==, landed[last]);
+        CHECK_INT(is_left + reported, ==, landed[last]);
     }
     if (test_failures() > before)
         fprintf(stderr, "    (%s: %s before calls %d and %d, death at %d)\n", what,
